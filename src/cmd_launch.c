@@ -42,7 +42,7 @@ bool launcher_wanted(const struct options *options, const struct launch *launch,
 
 /* What a step came to ------------------------------------------------------------------ */
 
-enum outcome { OUTCOME_DONE, OUTCOME_MORE, OUTCOME_FAILED, OUTCOME_LOST };
+enum outcome { OUTCOME_DONE, OUTCOME_MORE, OUTCOME_FAILED, OUTCOME_LOST, OUTCOME_NONE };
 
 /* Of all ranks, as they said together, or as srun's code has it. */
 static enum outcome of_code(int code)
@@ -65,8 +65,14 @@ static enum outcome judge(struct launcher *l, int *code, char **why)
 {
     struct fate *fates;
     int n = l->fate ? fate_read(l->fate, &fates) : 0;
-    enum outcome outcome = of_code(*code);
+    bool none = *code == LAUNCHER_NO_STEP && n == 0;
+    enum outcome outcome;
 
+    if (*code == LAUNCHER_NO_STEP)
+        *code = EXIT_FAILED;
+    outcome = none ? OUTCOME_NONE : of_code(*code);
+    if (none)
+        *why = mem_strdup("srun could not start the step");
     if (l->fate && n == 0 && outcome == OUTCOME_FAILED && *code != EXIT_USAGE) {
         outcome = OUTCOME_LOST;
         *why = mem_printf("the step ended with %d, and no rank said why", *code);
@@ -104,8 +110,8 @@ static char *where(const struct launcher *l, bool resume)
 
 /* The loop ----------------------------------------------------------------------------- */
 
-/* A step was lost: is there to be another one? 0, else -1 with 'err'. */
-static int go_on(struct launcher *l, const char *why, struct err *err)
+/* A step was lost, or not started: is there to be another one? 0, else -1 with 'err'. */
+static int go_on(struct launcher *l, const char *why, bool counts, struct err *err)
 {
     const struct launcher_tries *tries = &l->tries;
     char *from;
@@ -114,6 +120,8 @@ static int go_on(struct launcher *l, const char *why, struct err *err)
     if (launcher_pause(l, PAUSE) || launcher_look_again(l, err) || l->told)
         return err->code ? -1 : err_set_code(err, EXIT_REQUEUE, "ended before the next step");
     /* What became of a step of a job that goes on elsewhere is not counted. */
+    if (!counts)
+        return 0;
     if (launcher_try_again(l, err) < 0)
         return -1;
     from = where(l, tries->resume);
@@ -156,6 +164,8 @@ static int run_step(struct launcher *l, bool resume, struct err *err)
     double start = clock_now(), hours;
     int code = launcher_step(l, resume, err);
 
+    if (code == LAUNCHER_NO_STEP)
+        return code;
     hours = (clock_now() - start) / 3600 * (l->n_names ? (double)l->n_names : (double)l->nodes);
     l->steps++;
     l->node_hours += hours;
@@ -178,8 +188,21 @@ static void say_usage(const struct launcher *l, int code)
              l->steps == 1 ? "" : "s", l->node_hours, l->gpu_hours, kwh);
 }
 
+/* A step that srun cannot start is no failure of the run's: the controller may be away. But it answers
+ * before the next one: two of them have another cause.
+ */
+static bool is_free(const struct launcher *l, bool before, enum outcome *outcome)
+{
+    bool none = *outcome == OUTCOME_NONE;
+
+    if (none && before)
+        *outcome = l->fate ? OUTCOME_LOST : OUTCOME_FAILED;
+    return none && !before;
+}
+
 static int run_steps(struct launcher *l, struct err *err)
 {
+    bool free_one = false;
     int code;
 
     for (int64_t step = 0;; step++) {
@@ -192,11 +215,14 @@ static int run_steps(struct launcher *l, struct err *err)
         if (code < 0)
             return (int)err->code;
         outcome = judge(l, &code, &why);
-        if (outcome == OUTCOME_LOST)
-            bad = l->told ? end_lost(l, code, why, err) : go_on(l, why, err);
+        free_one = is_free(l, free_one, &outcome);
+        if (outcome == OUTCOME_LOST && l->told)
+            bad = end_lost(l, code, why, err);
+        else if (outcome == OUTCOME_LOST || free_one)
+            bad = go_on(l, why, !free_one, err);
         free(why);
-        /* What failed for good the ranks have said. */
-        if (outcome != OUTCOME_LOST)
+        /* What failed for good the ranks have said, or srun. */
+        if (outcome != OUTCOME_LOST && !free_one)
             return code;
         if (bad)
             return (int)err->code;

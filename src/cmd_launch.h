@@ -76,6 +76,16 @@ bool launcher_wanted(const struct options *options, const struct launch *launch,
 /* Returns the exit code. Before anything starts threads. */
 int launcher_run(const struct options *options, char *const *words, struct err *err);
 
+/* What Slurm knows of the job; a controller that is away is asked again, for minutes. NULL with 'err',
+ * EXIT_REQUEUE where a signal to end came first. Not before there were names of nodes: also where
+ * Slurm cannot be asked here at all.
+ */
+struct slurm_facts *launcher_ask_job(struct launcher *l, struct err *err);
+/* Does the job run, and has it no other launcher? Else l->replaced, and an error. */
+int launcher_is_ours(struct launcher *l, const struct slurm_facts *facts, struct err *err);
+/* Both: 0 once the controller has said so. */
+int launcher_await_controller(struct launcher *l, struct err *err);
+
 /* The nodes of the job that are well, and how many ranks each gets. */
 int launcher_first_look(struct launcher *l, struct err *err);
 /* The nodes that are left, and well; says which are not. */
@@ -96,16 +106,23 @@ struct launcher_patience {
     double silence;             /* after which who is left of all keeps silent, too */
     double each;                /* of one that is asked alone, from then on */
     int at_once;                /* that are */
-    int tries;                  /* of each of them: a busy controller may fail once */
+    int tries;                  /* of each of them: a busy controller may fail once, */
+    double pause;               /* or until it knows its nodes: so long between two of them */
+    /* Called before each of these tries, so that no controller that is away is the cause of two;
+     * not 0: there is to be none. NULL: there is always.
+     */
+    int (*await)(struct launcher *l, struct err *err);
 };
 
 /* Ask nodes, all together, then each that kept silent; until a signal to end. That takes no longer
- * than 'first', and 'each' so many times as 'at_once' goes into their number, for all 'tries'.
+ * than 'first', and 'each' so many times as 'at_once' goes into their number, for all 'tries', and
+ * what is between these.
  * launcher_answers_free() them. False: of more nodes than 'at_once' so many were asked alone, and
- * none has answered: the controller does not, and none counts as asked.
+ * none has answered: the controller does not; or there is to be no other try, and 'err' says why:
+ * none counts as asked.
  */
 bool launcher_ask(struct launcher *l, const struct launcher_patience *patience, int n,
-                  char *const *names, struct answer *answers);
+                  char *const *names, struct answer *answers, struct err *err);
 void launcher_answers_free(int n, struct answer *answers);
 /* Is this process asked? Then its answer, to stdout. */
 bool launcher_is_asked(void);
@@ -184,6 +201,8 @@ bool launcher_kill(pid_t child, int number);
 /* Of one that was sent a signal: wait until clock_now() is 'end'. False: it has not ended yet. */
 bool launcher_await(pid_t child, double end);
 
+/* What srun ends with where it cannot start a step: no rank ends so. */
+#define LAUNCHER_NO_STEP 99
 /* Run the step to its end. Its exit code, or 128 + a signal's number; -1 with 'err'. */
 int launcher_step(struct launcher *l, bool resume, struct err *err);
 

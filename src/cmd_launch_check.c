@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/mem.h"
 #include "cmd_launch.h"
 #include "train/health.h"
@@ -274,8 +275,18 @@ static bool ask_silent(struct round *r, struct question *pool)
     return starts;
 }
 
+/* Those that have not answered yet, the first time or another one. */
+static bool ask_again(struct round *r, struct question *pool, bool first, struct err *err)
+{
+    const struct launcher_patience *p = r->patience;
+
+    if (next_silent(r, 0) == r->n || (!first && launcher_pause(r->l, p->pause)))
+        return true;
+    return !(p->await && p->await(r->l, err)) && ask_silent(r, pool);
+}
+
 bool launcher_ask(struct launcher *l, const struct launcher_patience *patience, int n,
-                  char *const *names, struct answer *answers)
+                  char *const *names, struct answer *answers, struct err *err)
 {
     struct round r = { .l = l, .patience = patience, .n = n, .names = names,
                        .answers = answers };
@@ -285,7 +296,7 @@ bool launcher_ask(struct launcher *l, const struct launcher_patience *patience, 
     memset(answers, 0, (size_t)n * sizeof(*answers));
     ask_all(&r);
     for (int i = 0; i < patience->tries && !l->told && starts; i++)
-        starts = ask_silent(&r, pool);
+        starts = ask_again(&r, pool, i == 0, err);
     for (int i = 0; i < n && !starts; i++)
         answers[i].asked = false;
     free(pool);

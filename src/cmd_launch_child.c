@@ -161,9 +161,13 @@ static void let_answer(void)
 
 static void let_train(const struct launcher *l)
 {
+    char no_step[16];
+
+    snprintf(no_step, sizeof(no_step), "%d", LAUNCHER_NO_STEP);
     if (l->fate)
         setenv("TASUKI_FATE", l->fate, 1);
     setenv("TASUKI_STARTED_BY", l->tag, 1);
+    setenv("SLURM_EXIT_ERROR", no_step, 1);
     tell_nodes(l);
     tell_notice(l);
     if (l->order) {

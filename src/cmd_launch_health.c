@@ -148,17 +148,18 @@ static void look_at_memory(struct launcher *l, const char *node, const struct oo
     *before = *now;
 }
 
-static void look(struct launcher *l, const struct slurm_facts *facts, enum fitness *fitness,
-                 char **why)
+static int look(struct launcher *l, const struct slurm_facts *facts, enum fitness *fitness,
+                char **why, struct err *err)
 {
     static const struct launcher_patience patience = {
         .first = 60, .silence = 20, .each = 30, .at_once = 64, .tries = 2,
+        .pause = 10, .await = launcher_await_controller,
     };
     struct answer *answers = mem_new((size_t)l->n_names, sizeof(*answers));
     bool starts;
 
-    starts = launcher_ask(l, &patience, l->n_names, l->names, answers);
-    if (!starts)
+    starts = launcher_ask(l, &patience, l->n_names, l->names, answers, err);
+    if (!starts && !err->code)
         log_warning("job %s: no step starts on any node: the controller of Slurm does not answer, "
                     "and nodes were not asked how they are", l->job);
     judge(l, facts, answers, why);
@@ -180,6 +181,7 @@ static void look(struct launcher *l, const struct slurm_facts *facts, enum fitne
         }
     }
     launcher_answers_free(l->n_names, answers);
+    return err->code ? -1 : 0;
 }
 
 /* Ranks that the run was told to have; an error where these settings are wrong. */
@@ -281,10 +283,10 @@ int launcher_check(struct launcher *l, const struct slurm_facts *facts, struct e
     char **why = mem_new((size_t)l->n_names, sizeof(*why));
     int bad = 0, n = l->n_names, out = (int)l->nodes - n;
 
-    look(l, facts, fitness, why);
+    bad = look(l, facts, fitness, why, err);
     for (int i = 0; i < n; i++)
         out += fitness[i] != WELL;
-    if (out > 0 && !l->told) {
+    if (out > 0 && !l->told && !bad) {
         worst = choose_worst(l, fitness);
         say(l, fitness, worst, why);
         bad = suffices(l, fitness, worst, err);

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -20,7 +19,6 @@
 #include "train/planning.h"
 
 #define MOST_TASKS 4096
-#define PATIENCE 300        /* seconds for a controller that is restarted */
 
 /* A number above 0 of the environment; 0: not there. */
 static int64_t number_of(const char *name)
@@ -185,10 +183,14 @@ static void take_names(struct launcher *l, const struct slurm_facts *facts)
 int launcher_first_look(struct launcher *l, struct err *err)
 {
     struct err why = { 0 };
-    struct slurm_facts *facts = slurm_ask_job(l->job, &why);
+    struct slurm_facts *facts = launcher_ask_job(l, &why);
     const char *home = getenv("SLURMD_NODENAME");
     int bad;
 
+    if (!facts && slurm_is_away(&why)) {
+        *err = why;
+        return -1;
+    }
     l->nodes = number_of("SLURM_JOB_NUM_NODES");
     if (facts && facts->n_nodes > 0)
         l->nodes = facts->n_nodes;
@@ -200,6 +202,8 @@ int launcher_first_look(struct launcher *l, struct err *err)
     }
     if (facts && home && strcmp(home, facts->batch_host) == 0)
         l->home = mem_strdup(home);
+    /* As soon as can be: of a node that is lost before there is one nobody would know. */
+    launcher_guard(l);
     if (l->nodes <= 0 || (facts && l->n_names == 0))
         bad = err_set(err, "job %s: it has no node that can be used", l->job);
     else
@@ -208,32 +212,16 @@ int launcher_first_look(struct launcher *l, struct err *err)
     return bad;
 }
 
-/* A controller that is away now is asked again. */
-static struct slurm_facts *ask_patiently(struct launcher *l, struct err *err)
-{
-    double end = clock_now() + PATIENCE;
-    struct slurm_facts *facts;
-
-    while (!(facts = slurm_ask_job(l->job, err)) && !slurm_no_job(err) && clock_now() < end &&
-           !launcher_pause(l, 2))
-        *err = (struct err){ 0 };
-    return facts;
-}
-
 int launcher_look_again(struct launcher *l, struct err *err)
 {
     struct slurm_facts *facts;
-    bool is_running, is_elsewhere;
-    int bad = 0;
+    int bad;
 
     /* Nobody could say so at the start, either. */
     if (l->n_names == 0)
         return 0;
-    facts = ask_patiently(l, err);
-    is_running = facts && strcmp(facts->state, "running") == 0;
-    is_elsewhere = facts && l->home && *facts->batch_host &&
-                   strcmp(facts->batch_host, l->home) != 0;
-    l->replaced = !is_running || is_elsewhere;
+    facts = launcher_ask_job(l, err);
+    l->replaced = !facts;
     if (!facts && slurm_no_job(err))
         /* As where its controller was killed before it had written down the job. */
         err_set(err, "job %s is over: Slurm knows of it no more; a new one goes on from the "
@@ -242,14 +230,7 @@ int launcher_look_again(struct launcher *l, struct err *err)
         return -1;
     take_names(l, facts);
     launcher_note_time(l, facts);
-    if (!is_running)
-        bad = err_set(err, "job %s is over: Slurm says %s", l->job, facts->state);
-    else if (is_elsewhere)
-        /* Which was cut off from it for a while. */
-        bad = err_set(err, "job %s is over on this node: Slurm has started it again on %s", l->job,
-                      facts->batch_host);
-    else
-        bad = launcher_check(l, facts, err);
+    bad = launcher_is_ours(l, facts, err) || launcher_check(l, facts, err) ? -1 : 0;
     slurm_facts_free(facts);
     return bad;
 }

@@ -22,6 +22,8 @@ struct err;
 
 /* Of a job that the controller does not know: its answer, and no failure to ask it. */
 #define SLURM_NO_JOB "Slurm knows of no such job"
+/* Where the controller could not be asked now, and may be later. */
+#define SLURM_AWAY "Slurm's controller does not answer"
 
 /* "123", "123_4" of an array, "123+1" of a heterogeneous job. */
 struct slurm_job_id {

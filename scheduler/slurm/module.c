@@ -16,10 +16,22 @@
 #include "scheduler/slurm/driver.h"
 #include "scheduler/slurm/module_private.h"
 
+static bool is_away(int code)
+{
+    return (code >= SLURM_COMMUNICATIONS_CONNECTION_ERROR &&
+            code <= SLURM_COMMUNICATIONS_SHUTDOWN_ERROR) ||
+           (code >= SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR &&
+            code <= SLURMCTLD_COMMUNICATIONS_SHUTDOWN_ERROR) ||
+           (code >= SLURM_PROTOCOL_SOCKET_IMPL_ZERO_RECV_LENGTH &&
+            code <= SLURM_PROTOCOL_SOCKET_ZERO_BYTES_SENT) || code == ESLURM_IN_STANDBY_MODE;
+}
+
 int module_refused(struct err *err, const char *what)
 {
     if (errno == ESLURM_INVALID_JOB_ID)
         return err_set(err, SLURM_NO_JOB);
+    if (is_away(errno))
+        return err_set(err, SLURM_AWAY ": %s", slurm_strerror(errno));
     return err_set(err, "Slurm: %s: %s", what, slurm_strerror(errno));
 }
 

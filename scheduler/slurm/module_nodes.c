@@ -191,7 +191,7 @@ int module_add_cluster(struct slurm_facts *facts, struct err *err)
     slurm_conf_t *conf = NULL;
 
     if (slurm_load_ctl_conf(0, &conf))
-        return err_set(err, "Slurm: its configuration: %s", slurm_strerror(errno));
+        return module_refused(err, "its configuration");
     module_set(&facts->version, conf->version);
     module_set(&facts->cluster, conf->cluster_name);
     module_set(&facts->topology, conf->topology_plugin);

@@ -130,7 +130,7 @@ static json_t *from_answer(const struct apart *child, struct err *err)
     const char *error = json_string_value(json_object_get(json, "error"));
 
     if (child->signal == SIGALRM)
-        err_set(err, "Slurm does not answer: nothing came for %d seconds", PATIENCE);
+        err_set(err, SLURM_AWAY ": nothing came for %d seconds", PATIENCE);
     else if (child->signal)
         err_set(err, "libslurm ended by %s", strsignal(child->signal));
     else if (!json)
@@ -196,6 +196,11 @@ struct slurm_facts *slurm_ask_job(const char *job, struct err *err)
 bool slurm_no_job(const struct err *err)
 {
     return strstr(err->text, SLURM_NO_JOB) != NULL;
+}
+
+bool slurm_is_away(const struct err *err)
+{
+    return strstr(err->text, SLURM_AWAY) != NULL;
 }
 
 struct slurm_facts *slurm_ask_partition(const char *partition, struct err *err)

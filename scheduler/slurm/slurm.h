@@ -22,6 +22,8 @@ int slurm_parse_job(const char *text, struct slurm_job_id *id, struct err *err);
 struct slurm_facts *slurm_ask_job(const char *job, struct err *err);
 /* Was that Slurm's answer that there is no such job? It was lost, or is long over. */
 bool slurm_no_job(const struct err *err);
+/* Or could its controller not be asked, now? */
+bool slurm_is_away(const struct err *err);
 /* "": the one that jobs go to which name none. */
 struct slurm_facts *slurm_ask_partition(const char *partition, struct err *err);
 

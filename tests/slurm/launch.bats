@@ -268,6 +268,34 @@ END
     grep -q 'giving up: 1 restarts brought no new checkpoint' out
 }
 
+# Longer than srun, and libslurm, try to reach it; nodes are asked three times.
+@test "a controller that is away while nodes are asked, and at the start of the step, is waited for" {
+    cat >srun <<END
+#!/bin/bash
+be_away() {
+    pkill -x slurmctld
+    while pgrep -x slurmctld; do sleep 0.1; done
+    (sleep \$1; exec setsid slurmctld) 3>&- &
+} >/dev/null 2>&1 </dev/null
+if [ -n "\$TASUKI_FATE" ]; then
+    ! mkdir started 2>/dev/null || be_away 15
+else
+    ! mkdir asked 2>/dev/null || be_away 45
+fi
+exec $(type -P srun) "\$@"
+END
+    chmod +x srun
+    PATH=$PWD:$PATH start_slow
+    ends_with 0
+    [ -e asked ]
+    [ -e started ]
+    grep -q "warning: job .*: Slurm's controller does not answer: .*; it is asked again, for" out
+    grep -q 'warning: srun could not start the step' out
+    [ "$(grep -c 'is left out\|restart ' out)" -eq 0 ]
+    grep -q 'job .*: 3 nodes' out
+    same_curve
+}
+
 @test "a job of which the controller knows no more is over at once" {
     start_slow
     wait_until has_line log '^{"step":4,'

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/mem.h"
 #include "cmd_launch.h"
 
@@ -128,11 +129,12 @@ static void of_many_nodes_each_has_its_own_time_from_when_it_is_asked(void **sta
     const struct launcher_patience patience = { .first = 30, .silence = 20, .each = 12,
                                                 .at_once = 4, .tries = 1 };
     struct asked *a = *state;
+    struct err err = { 0 };
     struct timespec now;
     double start = clock_now(), seconds;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    assert_true(launcher_ask(&a->launcher, &patience, NODES, a->names, a->answers));
+    assert_true(launcher_ask(&a->launcher, &patience, NODES, a->names, a->answers, &err));
     seconds = clock_now() - start;
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(a->answers[i].there, i >= DEAD);
@@ -152,9 +154,10 @@ static void where_none_of_a_pool_answers_no_more_are_asked_and_none_is_silent(vo
     const struct launcher_patience patience = { .first = 5, .silence = 5, .each = 1,
                                                 .at_once = 8, .tries = 2 };
     struct asked *a = *state;
+    struct err err = { 0 };
     double start = clock_now();
 
-    assert_false(launcher_ask(&a->launcher, &patience, NODES, a->names, a->answers));
+    assert_false(launcher_ask(&a->launcher, &patience, NODES, a->names, a->answers, &err));
     assert_true(clock_now() - start < 4 * patience.each);
     for (int i = 0; i < NODES; i++) {
         assert_false(a->answers[i].there);
@@ -167,9 +170,10 @@ static void nodes_that_are_silent_while_the_own_one_is_not_count_as_asked(void *
     const struct launcher_patience patience = { .first = 5, .silence = 5, .each = 1,
                                                 .at_once = 16, .tries = 1 };
     struct asked *a = *state;
+    struct err err = { 0 };
 
     a->launcher.home = a->names[NODES - 1];
-    assert_true(launcher_ask(&a->launcher, &patience, NODES, a->names, a->answers));
+    assert_true(launcher_ask(&a->launcher, &patience, NODES, a->names, a->answers, &err));
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(a->answers[i].there, i == NODES - 1);
         assert_true(a->answers[i].asked);
@@ -182,18 +186,45 @@ static void a_node_that_could_not_be_asked_was_not_asked(void **state)
     const struct launcher_patience patience = { .first = 5, .silence = 5, .each = 5,
                                                 .at_once = 8, .tries = 2 };
     struct asked *a = *state;
+    struct err err = { 0 };
     struct rlimit before, none;
 
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = before;
     none.rlim_cur = 3;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    launcher_ask(&a->launcher, &patience, NODES, a->names, a->answers);
+    launcher_ask(&a->launcher, &patience, NODES, a->names, a->answers, &err);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     for (int i = 0; i < NODES; i++) {
         assert_false(a->answers[i].there);
         assert_false(a->answers[i].asked);
         assert_string_equal(a->answers[i].talk, strerror(EMFILE));
+    }
+}
+
+/* Before the first try of those that are silent the controller answers, then not any more. */
+static int awaits;
+
+static int answers_once(struct launcher *l, struct err *err)
+{
+    (void)l;
+    return ++awaits == 1 ? 0 : err_set(err, "the controller is away");
+}
+
+static void where_the_controller_is_away_between_tries_no_node_is_silent(void **state)
+{
+    const struct launcher_patience patience = { .first = 5, .silence = 5, .each = 1, .at_once = 40,
+                                                .tries = 2, .await = answers_once };
+    struct asked *a = *state;
+    struct err err = { 0 };
+
+    awaits = 0;
+    assert_false(launcher_ask(&a->launcher, &patience, NODES, a->names, a->answers, &err));
+    assert_int_equal(awaits, 2);
+    assert_string_equal(err.text, "the controller is away");
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(a->answers[i].there, i >= DEAD);
+        assert_false(a->answers[i].asked);
     }
 }
 
@@ -295,6 +326,8 @@ int main(void)
             &all_but_one),
         cmocka_unit_test_prestate_setup_teardown(a_node_that_could_not_be_asked_was_not_asked,
                                                  set_up, tear_down, &some),
+        cmocka_unit_test_prestate_setup_teardown(
+            where_the_controller_is_away_between_tries_no_node_is_silent, set_up, tear_down, &some),
         cmocka_unit_test(what_is_killed_and_does_not_end_is_waited_for_in_bounded_time),
     };
 
