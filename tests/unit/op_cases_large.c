@@ -43,6 +43,7 @@ static void norm(struct op_case *c, const char *op, bool added, bool biased)
         ids[n++] = case_real(c, 1, dim + 2, 0, 1);
     case_node(c, op, n, ids, 1 + added);
     case_infer(c);
+    c->terms = dim[2];
 }
 
 static void layer_norm(struct op_case *c)
