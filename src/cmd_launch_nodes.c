@@ -184,11 +184,14 @@ int launcher_first_look(struct launcher *l, struct err *err)
 {
     struct err why = { 0 };
     struct slurm_facts *facts = launcher_ask_job(l, &why);
-    const char *home = getenv("SLURMD_NODENAME");
     int bad;
 
     if (!facts && slurm_is_away(&why)) {
         *err = why;
+        return -1;
+    }
+    if (facts && launcher_is_ours(l, facts, err)) {
+        slurm_facts_free(facts);
         return -1;
     }
     l->nodes = number_of("SLURM_JOB_NUM_NODES");
@@ -200,8 +203,6 @@ int launcher_first_look(struct launcher *l, struct err *err)
     } else {
         log_warning("nodes are not checked: %s", why.text);
     }
-    if (facts && home && strcmp(home, facts->batch_host) == 0)
-        l->home = mem_strdup(home);
     /* As soon as can be: of a node that is lost before there is one nobody would know. */
     launcher_guard(l);
     if (l->nodes <= 0 || (facts && l->n_names == 0))
