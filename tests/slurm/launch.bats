@@ -296,27 +296,6 @@ END
     same_curve
 }
 
-# Slurm takes the node from the job after a while, and kills the script there when the node is back.
-@test "a batch job that lost its first node before it had a guard is started again" {
-    has_nodes() {
-        [ "$("$lab" run squeue -h -j "$id" -o %N)" = "$1" ]
-    }
-    cat >srun <<END
-#!/bin/bash
-! mkdir cut 2>/dev/null || ip link set eth0 down
-exec $(type -P srun) "\$@"
-END
-    chmod +x srun
-    id=$(PATH=$PWD:$PATH submit "${training[@]}" --steps 6 --checkpoint c --nodes 3 \
-        --ntasks-per-node 1 --directory run --output out)
-    wait_until has_nodes 'n[2-3]'
-    "$lab" at n1 ip link set eth0 up
-    wait_until in_state "$id" PENDING
-    grep -q 'is over on this node, .* Slurm is asked to start it again' out
-    "$lab" run scancel "$id"
-    wait_until all_idle
-}
-
 @test "a job of which the controller knows no more is over at once" {
     start_slow
     wait_until has_line log '^{"step":4,'
