@@ -76,9 +76,9 @@ bool launcher_wanted(const struct options *options, const struct launch *launch,
 /* Returns the exit code. Before anything starts threads. */
 int launcher_run(const struct options *options, char *const *words, struct err *err);
 
-/* What Slurm knows of the job, and l->home; a controller that is away is asked again, for minutes. NULL with 'err',
- * EXIT_REQUEUE where a signal to end came first. Not before there were names of nodes: also where
- * Slurm cannot be asked here at all.
+/* What Slurm knows of the job, and l->home; a controller that is away is asked again, for minutes. NULL
+ * with 'err', EXIT_REQUEUE where a signal to end came first. Not before there were names of nodes: also
+ * where Slurm cannot be asked here at all.
  */
 struct slurm_facts *launcher_ask_job(struct launcher *l, struct err *err);
 /* Does the job run, and has it no other launcher, and this node? Else l->replaced, and an error; a job

@@ -71,12 +71,13 @@ int launcher_is_ours(struct launcher *l, const struct slurm_facts *facts, struct
     bool is_running = strcmp(facts->state, "running") == 0;
     bool is_elsewhere = l->home && *facts->batch_host && strcmp(facts->batch_host, l->home) != 0;
     bool lost = is_running && is_lost(l, facts);
-    struct err ignored = { 0 };
+    struct err refused = { 0 };
 
     l->replaced = !is_running || is_elsewhere || lost;
     /* Slurm is about to kill this process, and where no guard was there yet nobody else does it. */
-    if (lost)
-        slurm_start_again(l->job, &ignored);
+    if (lost && slurm_start_again(l->job, &refused))
+        return err_set(err, "job %s is over on this node, which was cut off and is taken from the job: %s",
+                       l->job, refused.text);
     if (!is_running)
         return err_set(err, "job %s is over: Slurm says %s", l->job, facts->state);
     if (is_elsewhere)

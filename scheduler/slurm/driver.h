@@ -9,6 +9,7 @@
 #ifndef TASUKI_SLURM_DRIVER_H
 #define TASUKI_SLURM_DRIVER_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,10 +21,11 @@ struct err;
 #define SLURM_DRIVER_VERSION 6
 #define SLURM_DRIVER_SYMBOL "tasuki_slurm_driver"
 
-/* Of a job that the controller does not know: its answer, and no failure to ask it. */
-#define SLURM_NO_JOB "Slurm knows of no such job"
-/* Where the controller could not be asked now, and may be later. */
-#define SLURM_AWAY "Slurm's controller does not answer"
+/* 'number' of an error: the controller knows of no such job, which is its answer; it could not be asked
+ * now, and may be later.
+ */
+#define SLURM_NO_JOB ESRCH
+#define SLURM_AWAY EAGAIN
 
 /* "123", "123_4" of an array, "123+1" of a heterogeneous job. */
 struct slurm_job_id {

@@ -26,13 +26,22 @@ static bool is_away(int code)
             code <= SLURM_PROTOCOL_SOCKET_ZERO_BYTES_SENT) || code == ESLURM_IN_STANDBY_MODE;
 }
 
+int module_no_job(struct err *err)
+{
+    err_set(err, "Slurm knows of no such job");
+    err->number = SLURM_NO_JOB;
+    return -1;
+}
+
 int module_refused(struct err *err, const char *what)
 {
-    if (errno == ESLURM_INVALID_JOB_ID)
-        return err_set(err, SLURM_NO_JOB);
-    if (is_away(errno))
-        return err_set(err, SLURM_AWAY ": %s", slurm_strerror(errno));
-    return err_set(err, "Slurm: %s: %s", what, slurm_strerror(errno));
+    int code = errno;
+
+    if (code == ESLURM_INVALID_JOB_ID)
+        return module_no_job(err);
+    err_set(err, "Slurm: %s: %s", what, slurm_strerror(code));
+    err->number = is_away(code) ? SLURM_AWAY : 0;
+    return -1;
 }
 
 static const char *job_state(uint32_t state)
@@ -141,7 +150,7 @@ static int add_jobs(struct slurm_facts *facts, const struct slurm_job_id *id,
     }
     slurm_free_node_info_msg(nodes);
     if (!status && !found)
-        status = err_set(err, SLURM_NO_JOB);
+        status = module_no_job(err);
     return status;
 }
 

@@ -61,7 +61,7 @@ int module_has_node(const struct slurm_job_id *id, const char *node, bool *has, 
                 break;
         }
     slurm_free_job_info_msg(jobs);
-    return status < 0 && !err->code ? err_set(err, SLURM_NO_JOB) : status;
+    return status < 0 && !err->code ? module_no_job(err) : status;
 }
 
 int module_requeue(const struct slurm_job_id *id, struct err *err)

@@ -32,5 +32,6 @@ int module_end_step(const struct slurm_job_id *id, uint32_t step, struct err *er
 
 /* What libslurm says in errno, of this; always -1. */
 int module_refused(struct err *err, const char *what);
+int module_no_job(struct err *err);
 
 #endif

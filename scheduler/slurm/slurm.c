@@ -112,7 +112,7 @@ static char *answer(void *context)
     json_t *json = q->kind <= ABOUT_PARTITION ? facts_of(q, &err) : do_it(q, &err);
 
     if (err.code)
-        json = json_pack("{s:s}", "error", err.text);
+        json = json_pack("{s:s, s:i}", "error", err.text, "number", err.number);
     return json ? json_dumps(json, JSON_COMPACT) : NULL;
 }
 
@@ -128,15 +128,18 @@ static json_t *from_answer(const struct apart *child, struct err *err)
 {
     json_t *json = child->signal ? NULL : json_loads(child->answer, 0, NULL);
     const char *error = json_string_value(json_object_get(json, "error"));
+    int number = (int)json_integer_value(json_object_get(json, "number"));
 
-    if (child->signal == SIGALRM)
-        err_set(err, SLURM_AWAY ": nothing came for %d seconds", PATIENCE);
-    else if (child->signal)
+    if (child->signal == SIGALRM) {
+        err_set(err, "Slurm does not answer: nothing came for %d seconds", PATIENCE);
+        number = SLURM_AWAY;
+    } else if (child->signal)
         err_set(err, "libslurm ended by %s", strsignal(child->signal));
     else if (!json)
         err_set(err, "Slurm does not answer: %s", plain_talk(child->talk));
     else if (error)
         err_set(err, "%s", error);
+    err->number = number;
     if (!error)
         return json;
     json_decref(json);
@@ -195,12 +198,12 @@ struct slurm_facts *slurm_ask_job(const char *job, struct err *err)
 
 bool slurm_no_job(const struct err *err)
 {
-    return strstr(err->text, SLURM_NO_JOB) != NULL;
+    return err->number == SLURM_NO_JOB;
 }
 
 bool slurm_is_away(const struct err *err)
 {
-    return strstr(err->text, SLURM_AWAY) != NULL;
+    return err->number == SLURM_AWAY;
 }
 
 struct slurm_facts *slurm_ask_partition(const char *partition, struct err *err)

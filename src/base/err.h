@@ -20,7 +20,8 @@ enum exit_code {
 struct err {
     char text[2048];
     enum exit_code code; /* 0 while no error is set */
-    int number; /* errno, where opening, reading or writing a file failed; else 0 */
+    int number; /* errno, where opening, reading or writing a file failed; of scheduler/slurm what
+                 * driver.h says; else 0 */
 };
 
 /* Fill 'err' (which may be NULL) with EXIT_FAILED and a formatted line. Always returns -1. */

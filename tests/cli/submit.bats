@@ -93,6 +93,18 @@ END
     [[ "$output" == *"x: to be continued, restart 101"* ]]
     [ "$(cat requeued)" = "requeue 12" ]
     [ ! -e bad ]
+    # A controller that is away twice; and one that refuses, which is asked twice.
+    printf '#!/bin/sh\necho "$1" >>asked\n[ "$(grep -c "$1" asked)" -gt "$AWAY" ]\n' >scontrol
+    printf '#!/bin/sh\n' >sleep
+    chmod +x sleep
+    AWAY=2 PATH=$PWD:$PATH SLURM_JOB_NAME=x SLURM_JOB_ID=12 run bash slurm.sh
+    [ "$status" -eq 75 ]
+    [ "$(paste -sd' ' asked)" = "requeue ping requeue ping requeue" ]
+    printf '#!/bin/sh\necho "$1" >>asked\n[ "$1" = ping ]\n' >scontrol
+    rm asked
+    PATH=$PWD:$PATH SLURM_JOB_NAME=x SLURM_JOB_ID=12 run bash slurm.sh
+    [ "$status" -eq 75 ]
+    [ "$(paste -sd' ' asked)" = "requeue ping requeue" ]
 }
 
 @test "sbatch gets the script and what follows --, and its output and status are given on" {

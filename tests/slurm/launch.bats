@@ -289,7 +289,7 @@ END
     ends_with 0
     [ -e asked ]
     [ -e started ]
-    grep -q "warning: job .*: Slurm's controller does not answer: .*; it is asked again, for" out
+    grep -q "warning: job .*: Slurm: .*: Unable to contact slurm controller.*; it is asked again, for" out
     grep -q 'warning: srun could not start the step' out
     [ "$(grep -c 'is left out\|restart ' out)" -eq 0 ]
     grep -q 'job .*: 3 nodes' out

@@ -609,5 +609,5 @@ and take turns; a GPU for each: srun --mpi=pmix -N2 --ntasks-per-node=2 --gpus-p
     one_line 1 "job 1: Slurm does not answer: "
     "$lab" run pkill -9 slurmctld
     run topo --job 1
-    one_line 1 "job 1: Slurm's controller does not answer: Unable to contact slurm controller"
+    one_line 1 "job 1: Slurm: the job: Unable to contact slurm controller"
 }

@@ -20,12 +20,13 @@ static const char *batch_host, *nodes[2];
 
 struct slurm_facts *slurm_ask_job(const char *job, struct err *err)
 {
-    static const char *const texts[] = { "", SLURM_AWAY, SLURM_NO_JOB, "no module" };
+    static const int numbers[] = { 0, SLURM_AWAY, SLURM_NO_JOB, 0 };
     enum answer_kind kind = answers[asked++];
     struct slurm_facts *facts;
 
     if (kind != ANSWER_FACTS) {
-        err_set(err, "job %s: %s", job, texts[kind]);
+        err_set(err, "job %s: it is not told", job);
+        err->number = numbers[kind];
         return NULL;
     }
     facts = slurm_facts_new();
@@ -46,12 +47,12 @@ struct slurm_facts *slurm_ask_job(const char *job, struct err *err)
 
 bool slurm_no_job(const struct err *err)
 {
-    return strstr(err->text, SLURM_NO_JOB) != NULL;
+    return err->number == SLURM_NO_JOB;
 }
 
 bool slurm_is_away(const struct err *err)
 {
-    return strstr(err->text, SLURM_AWAY) != NULL;
+    return err->number == SLURM_AWAY;
 }
 
 int slurm_start_again(const char *job, struct err *err)
