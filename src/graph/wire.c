@@ -188,12 +188,27 @@ static size_t text_step(const unsigned char *at, const unsigned char *end)
     return n;
 }
 
+/* Are the next eight letters from ' ' to '~'? What is below borrows, what is above carries. */
+static bool is_plain(const unsigned char *at)
+{
+    const uint64_t each = 0x0101010101010101;
+    uint64_t word;
+
+    memcpy(&word, at, sizeof(word));
+    return !((word | (word - ' ' * each) | (word + each)) & 0x80 * each);
+}
+
 static int check_text(struct scan *s, const struct item *item)
 {
     const unsigned char *at = item->payload;
 
     while (at < item->end) {
-        size_t step = *at >= ' ' && *at <= '~' ? 1 : text_step(at, item->end);
+        size_t step;
+
+        if (item->end - at >= 8 && is_plain(at))
+            step = 8;
+        else
+            step = *at >= ' ' && *at <= '~' ? 1 : text_step(at, item->end);
 
         if (!step)
             return fail(s, at, "a name is not plain UTF-8 text");
