@@ -82,7 +82,8 @@ double search_memory(const struct search *search, const struct interval_cost *c,
                      int64_t micro_batches, int slots, int copies, enum backward_form form,
                      enum plan_recompute again)
 {
-    return believed(search, interval_bytes(search, c, micro_batches, slots, copies, form, again));
+    return believed(search,
+                    interval_bytes(search, c, micro_batches, slots, copies, form, again));
 }
 
 bool recompute_frees(enum schedule_kind kind)
@@ -109,10 +110,11 @@ enum backward_form candidate_backward(const struct plan_request *request,
     return kind_backward(c->schedule, gradients);
 }
 
-static struct stage_bytes stage_bytes(const struct search *search, const struct candidate *c, int s,
-                                      const struct interval_cost *cost)
+static struct stage_bytes stage_bytes(const struct search *search, const struct candidate *c,
+                                      int s, const struct interval_cost *cost)
 {
-    return interval_bytes(search, cost, c->micro_batches, candidate_slots(search->request, c, s),
+    return interval_bytes(search, cost, c->micro_batches,
+                          candidate_slots(search->request, c, s),
                           candidate_pipelines(c) * c->replicas[s],
                           candidate_backward(search->request, c, s, cost->gradient),
                           c->again ? c->again[s] : PLAN_RECOMPUTE_NONE);
@@ -159,10 +161,11 @@ bool search_fits(struct search *search, struct candidate *c)
     if (c->chunks > 1)
         return chunks_fit(search, c, most);
     for (int s = 0; s < c->n_stages; s++) {
+        int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
         double room = candidate_room(search, c, s);
         struct interval_cost cost;
 
-        candidate_interval(search, c, s, candidate_share(c->micro_batch, c->replicas[s]), &cost);
+        candidate_interval(search, c, s, share, &cost);
         while (search_interval_bytes(search, c, s, &cost) > room) {
             if (c->again[s] == most)
                 return false;

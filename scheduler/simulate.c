@@ -11,8 +11,8 @@
 #include "scheduler/simulate_private.h"
 #include "scheduler/stage_layout.h"
 
-void sim_add_event(struct sim *sim, int worker, const struct instruction *instruction, double start,
-                   double end)
+void sim_add_event(struct sim *sim, int worker, const struct instruction *instruction,
+                   double start, double end)
 {
     const struct worker *w = &sim->workers[worker];
     struct simulated_event *e;

@@ -219,8 +219,8 @@ static inline double timer_first(struct sim *sim)
     return t->room ? t->when[t->first[1]] : INFINITY;
 }
 
-/* Take the first; there is one. Mostly it is set anew before anybody asks who comes next: until then
- * it wins all its matches.
+/* Take the first; there is one. Mostly it is set anew before anybody asks who comes next: until
+ * then it wins all its matches.
  */
 static inline int timer_take(struct sim *sim)
 {
@@ -231,11 +231,11 @@ static inline int timer_take(struct sim *sim)
     return t->taken;
 }
 
-void sim_add_event(struct sim *sim, int worker, const struct instruction *instruction, double start,
-                   double end);
+void sim_add_event(struct sim *sim, int worker, const struct instruction *instruction,
+                   double start, double end);
 
-static inline void sim_record(struct sim *sim, int worker, const struct instruction *instruction,
-                              double start, double end)
+static inline void sim_record(struct sim *sim, int worker,
+                              const struct instruction *instruction, double start, double end)
 {
     if (sim->record)
         sim_add_event(sim, worker, instruction, start, end);

@@ -152,8 +152,8 @@ struct graph {
 };
 
 struct graph *graph_new(int64_t batch, enum dtype real);
-/* One that is built in step behind another, with the same ids: it has the other's names while that is
- * there, and finds nothing by them.
+/* One that is built in step behind another, with the same ids: it has the other's names while
+ * that is there, and finds nothing by them.
  */
 struct graph *graph_new_twin(const struct graph *graph, int64_t batch);
 /* A graph of its own, but for names, attributes' values and constants: the original must outlive
