@@ -101,8 +101,7 @@ static void make_room(struct build *build, const struct onnx_node *node)
     if (n <= build->n_folded)
         return;
     build->n_folded = 2 * n;
-    build->fold_inputs = mem_resize(build->fold_inputs, BUILD_TWINS * 2 * n,
-                                    sizeof(*build->fold_inputs));
+    build->fold_inputs = mem_resize(build->fold_inputs, 2 * n, sizeof(*build->fold_inputs));
     build->fold_outputs = mem_resize(build->fold_outputs, 2 * n, sizeof(*build->fold_outputs));
 }
 
@@ -111,18 +110,18 @@ static int fold_node(struct build *build, const struct onnx_node *node, struct e
 {
     size_t n_outputs = node->proto->n_output, o;
     const struct tensor **inputs;
-    struct tensor own[BUILD_TWINS], *outputs;
+    struct tensor own, *outputs;
     int t, n, result = 0;
 
     if (!canon_kind(build, node->proto->op_type).folds)
         return 1;
     make_room(build, node);
+    inputs = build->fold_inputs;
     outputs = build->fold_outputs;
     memset(outputs, 0, n_outputs * sizeof(*outputs));
     for (t = 0; t < BUILD_TWINS && !result; t++) {
-        inputs = build->fold_inputs + (size_t)t * build->n_folded;
-        result = fold_inputs(build, node, t, &own[t], inputs, &n, err);
-        if (!result && (t == 0 || !memo_same(n, build->fold_inputs, inputs)))
+        result = fold_inputs(build, node, t, &own, inputs, &n, err);
+        if (!result)
             result = fold_once(build, node->proto, t, n, inputs, outputs, err);
         for (o = 0; o < n_outputs && !result; o++)
             if (node->outputs[o] >= 0) {

@@ -134,28 +134,6 @@ bool memo_find(struct memo *memo, const OnnxFile__Node *node, int n_inputs,
     return look(memo, n_outputs, outputs);
 }
 
-static bool same_tensor(const struct tensor *a, const struct tensor *b)
-{
-    const void *x, *y;
-
-    if (!a || !b)
-        return a == b;
-    if (a->dtype != b->dtype || a->n != b->n || !shape_equal(&a->shape, &b->shape))
-        return false;
-    x = a->f ? (const void *)a->f : (const void *)a->i;
-    y = b->f ? (const void *)b->f : (const void *)b->i;
-    return x == y || (x && y && a->n <= SHORT &&
-                      memcmp(x, y, (size_t)a->n * sizeof(int64_t)) == 0);
-}
-
-bool memo_same(int n_inputs, const struct tensor *const *a, const struct tensor *const *b)
-{
-    for (int i = 0; i < n_inputs; i++)
-        if (!same_tensor(a[i], b[i]))
-            return false;
-    return true;
-}
-
 bool memo_find_tensor(struct memo *memo, const OnnxFile__Attribute *attribute,
                       struct tensor *tensor)
 {

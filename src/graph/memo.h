@@ -25,8 +25,6 @@ bool memo_find(struct memo *memo, const OnnxFile__Node *node, int n_inputs,
  */
 bool memo_find_tensor(struct memo *memo, const OnnxFile__Attribute *attribute,
                       struct tensor *tensor);
-/* Are two calls of one node, with these inputs, equal? */
-bool memo_same(int n_inputs, const struct tensor *const *a, const struct tensor *const *b);
 void memo_put(struct memo *memo, int n_outputs, const struct tensor *outputs);
 
 #endif
