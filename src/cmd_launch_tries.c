@@ -236,7 +236,7 @@ int launcher_end_tries(struct launcher *l, int code, struct err *err)
         return code;
     mark = launcher_newest(l);
     if (code == EXIT_REQUEUE && launcher_same_mark(&mark, &tries->last)) {
-        if (l->told == SIGTERM)
+        if (l->told == SIGTERM && !l->noticed)
             tries->vain--;
         else if (tries->vain >= tries->most && give_up(l, tries->vain, err) < 0)
             return (int)err->code;

@@ -158,3 +158,29 @@ bare() {
         kill=()
     done
 }
+
+# Slurm has the last task of an array under the number of the array itself.
+@test "a task of an array in a script of one's own is started again alone, with the same curve" {
+    local id task
+    "$TASUKI" train "${training[@]}" --ranks-in-process 2 --steps 16 --log alone -q
+    mkdir run
+    export TASUKI_TEST_DELAY=1:30000
+    id=$("$lab" run sbatch --parsable -N1 --ntasks-per-node=2 -o "$PWD/run/job-%A_%a.out" \
+        --open-mode=append --array=1-2 --wrap "exec $(printf '%q ' "$TASUKI" train \
+        "${training[@]}" --steps 16 --checkpoint run/c-%a --log run/log-%a.jsonl)")
+    for task in 1 2; do wait_until has_line run/log-$task.jsonl '^{"step":4,'; done
+    "$lab" run scancel -b -s USR1 "${id}_2"
+    wait_until in_state "${id}_2" PENDING
+    [ "$(restarts "${id}_2")" -eq 1 ]
+    wait_until ended "${id}_1"
+    let_go_on "${id}_2"
+    wait_until ended "${id}_2"
+    tail -n 50 run/job-"$id"_*.out
+    for task in 1 2; do
+        in_state "${id}_$task" COMPLETED
+        same_losses run/log-$task.jsonl alone
+    done
+    [ "$(restarts "${id}_1")" -eq 0 ]
+    grep -q 'resuming from run/c-2/' run/job-"${id}_2".out
+    run ! grep 'resuming from' run/job-"${id}_1".out
+}

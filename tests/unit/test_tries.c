@@ -2,6 +2,7 @@
 /* The count of restarts in vain, beside the checkpoints, and whose it is. */
 #include "unit.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 
 #include "base/mem.h"
@@ -191,6 +192,25 @@ static void a_job_that_is_started_again_goes_on_from_what_it_wrote_itself(void *
     free(latest);
 }
 
+/* An allocation that is too short for a step is one that was in vain. */
+static void what_slurm_takes_away_is_no_failure_but_after_notice_it_is(void **state)
+{
+    struct launcher taken = launcher(state, "7", "a 1"), short_one = launcher(state, "7", "b 1");
+    struct err err = { 0 };
+
+    begin(&taken);
+    setenv("SLURM_RESTART_COUNT", "1", 1);
+    begin(&short_one);
+    short_one.told = SIGTERM;
+    end(&short_one, EXIT_REQUEUE);
+    assert_int_equal(short_one.tries.vain, 0);
+    begin(&short_one);
+    assert_int_equal(short_one.tries.vain, 1);
+    short_one.noticed = true;
+    assert_int_equal(launcher_end_tries(&short_one, EXIT_REQUEUE, &err), EXIT_FAILED);
+    assert_contains(err.text, "giving up: 1 restarts");
+}
+
 /* Nothing is written down, and the job would be given the same nodes again and again. */
 static void starts_of_a_job_without_checkpoints_have_an_end(void **state)
 {
@@ -219,6 +239,7 @@ int main(void)
         TEST(another_job_replaces_the_count_of_a_run_that_is_not_there),
         TEST(the_count_is_for_its_user_alone),
         TEST(a_job_that_is_started_again_goes_on_from_what_it_wrote_itself),
+        TEST(what_slurm_takes_away_is_no_failure_but_after_notice_it_is),
         TEST(starts_of_a_job_without_checkpoints_have_an_end),
     };
 
