@@ -184,3 +184,18 @@ bare() {
     grep -q 'resuming from run/c-2/' run/job-"${id}_2".out
     run ! grep 'resuming from' run/job-"${id}_1".out
 }
+
+@test "a script of one's own that is cancelled, or is told to end by SIGTERM, stays so" {
+    local id signal
+    export TASUKI_TEST_DELAY=1:30000
+    for signal in '' --signal=TERM\ --full; do
+        id=$(bare -- "${training[@]}" --steps 1000)
+        wait_until has_line run/log.jsonl '^{"step":2,'
+        "$lab" run scancel $signal "$id"
+        wait_until ended "$id"
+        cat run/job-"$id".out
+        run ! in_state "$id" COMPLETED
+        [ "$(restarts "$id")" -eq 0 ]
+        wait_until all_idle
+    done
+}
