@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/module.h"
 #include "base/option.h"
 #include "comm/comm.h"
 #include "cmd_topo.h"
@@ -407,6 +408,19 @@ static void find_switches(struct topo_node *node)
         slurm_find_switches(node, job, getenv("SLURMD_NODENAME"));
 }
 
+/* The launcher's PMIx is outside of a container, and the one of tasuki-mpi.so in it. */
+static void find_pmix(struct topo_node *node)
+{
+    struct err ignored = { 0 };
+    void *module = node->container[0] ? module_open("mpi", &ignored) : NULL;
+    const char *(*version)(void) = NULL;
+
+    if (module)
+        *(void **)&version = module_symbol(module, "tasuki_pmix_version", &ignored);
+    if (version)
+        topo_node_set_text(&node->pmix_client, version());
+}
+
 /* The node is read before any rank is, since that may start a child process. */
 static int report_here(struct request *request, struct err *err)
 {
@@ -417,8 +431,10 @@ static int report_here(struct request *request, struct err *err)
 
     if (request->machine && partition && (!rank || strcmp(rank, "0") == 0))
         request->facts = slurm_ask_partition(partition, &ignored);
-    if (node)
+    if (node) {
         find_switches(node);
+        find_pmix(node);
+    }
     status = node ? report_ranks(request, node, err) : -1;
     slurm_facts_free(request->facts);
     topo_node_free(node);
