@@ -181,6 +181,10 @@ int session_resume_best(struct session *session, struct err *err);
  * cores than --cpus-per-task are a warning. Collective.
  */
 int session_check_binding(struct session *session, struct err *err);
+/* The srun line that gives this step's tasks the GPUs of their nodes, malloc'ed; NULL outside of a
+ * step of Slurm, or where this node has none.
+ */
+char *session_gpu_line(const struct session *session);
 /* Each rank takes the first GPU that CUDA shows it and no rank before it on its node has; where there
  * are fewer GPUs than ranks they share them in turn. Nothing where no GPU is asked for. Collective.
  */
