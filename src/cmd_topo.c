@@ -30,6 +30,7 @@
 #include "topology/report.h"
 #include "topology/task.h"
 #include "train/discover.h"
+#include "train/job_nodes.h"
 
 static int read_request(const struct options *options, struct request *request,
                         struct err *err)
@@ -146,7 +147,8 @@ static char *text_of(const struct view *view, struct err *err)
     library = view->library ? mem_printf("  %-26s %s\n", "library", view->library)
                             : mem_strdup("");
     gpus = view->gpus ? gpu_links_text(view->gpus) : mem_strdup("");
-    text = mem_printf("%s%s%s%s%s%s%s%s", nodes, switches, tasks ? tasks : "",
+    text = mem_printf("%s%s%s%s%s%s%s%s%s%s", view->job ? view->job : "",
+                      view->job ? "\n\n" : "", nodes, switches, tasks ? tasks : "",
                       tasks ? "\n" : "", tree, links, library, gpus);
     free(gpus);
     free(library);
@@ -358,6 +360,19 @@ static int view_ranks(const struct request *request, struct comm *comm,
                                   &view->gpus, err);
 }
 
+/* Slurm's are in its own facts. */
+static void find_job(struct view *view)
+{
+    struct err err = { 0 };
+    struct job_nodes nodes;
+
+    if (job_nodes_read(&nodes, &err) < 0)
+        log_warning("the nodes of this job are not known: %s", err.text);
+    else if (nodes.variable)
+        view->job = job_nodes_title(&nodes);
+    job_nodes_clear(&nodes);
+}
+
 /* Rank 0 writes, and all learn whether it could. */
 static int report(struct request *request, struct comm *comm,
                   struct topo_node *node, struct err *err)
@@ -366,8 +381,10 @@ static int report(struct request *request, struct comm *comm,
     int status = view_ranks(request, comm, node, &view, err);
 
     if (status == 0) {
-        if (comm_rank(comm) == 0)
+        if (comm_rank(comm) == 0) {
+            find_job(&view);
             status = write_report(request, &view, err);
+        }
         status = comm_agree(comm, err, status != 0);
     }
     topo_view_close(&view);

@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "topology/node.h"
-#include "train/job_nodes.h"
 #include "train/session.h"
 
 #define NVIDIA 0x10de       /* of PCI */
@@ -488,23 +487,6 @@ static void check_cpus(const struct session *s, const struct bound *all, const s
     free(line);
 }
 
-/* An MPI that was built without this scheduler starts all ranks on the first node. */
-static void check_nodes(const struct session *s)
-{
-    struct job_nodes nodes;
-    struct err err = { 0 };
-    int hosts = count_hosts(s);
-
-    if (job_nodes_read(&nodes, &err) < 0)
-        log_warning("the nodes of this job are not known: %s", err.text);
-    else if (nodes.n > hosts)
-        log_warning("%d of the job's %d nodes have no rank (%s=%s); use mpirun -n %lld --map-by "
-                    "ppr:%lld:node tasuki ..., with --hostfile where this MPI does not know the "
-                    "scheduler", nodes.n - hosts, nodes.n, nodes.variable, nodes.path,
-                    (long long)nodes.slots, (long long)nodes.list[0].slots);
-    job_nodes_clear(&nodes);
-}
-
 int session_check_binding(struct session *session, struct err *err)
 {
     struct session *s = session;
@@ -521,8 +503,8 @@ int session_check_binding(struct session *session, struct err *err)
     if (!bad)
         t = count(s, all);
     if (!bad && s->rank == 0) {
-        check_nodes(s);
         check_cpus(s, all, &t);
+        bad = session_check_nodes(s, count_hosts(s), err);
     }
     bad = bad || check_gpus(s, all, &t, err);
     free(block);

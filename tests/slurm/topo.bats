@@ -665,6 +665,30 @@ demo_tasks() {
     [[ "$output" != *"fewer cores"* ]]
 }
 
+# Slurm stands in for the mpirun of another scheduler, whose job has other nodes, or fewer slots.
+@test "ranks of mpirun on nodes that are not the job's, or too many, are an error with the line to use" {
+    local demo=$srcdir/etc/demo
+    ranks_on() {
+        printf '%s all.q@x UNDEFINED\n' "$@" >nodes
+        run "$lab" run timeout 300 salloc -Q -N2 -w n1,n2 --ntasks-per-node=2 \
+            mpirun -n 4 --map-by ppr:2:node:oversubscribe env -u SLURM_JOB_ID -u SLURM_STEP_ID \
+            -u OMPI_MCA_mpi_oversubscribe SGE_TASK_ID=undefined JOB_ID=7 PE_HOSTFILE="$PWD/nodes" \
+            "$TASUKI" train "$demo/digits.onnx" --data "$demo/digits-train.safetensors" --device cpu \
+            --global-batch 16 --batchnorm-samples 4 --steps 1 --stages 1 --launcher none
+        echo "$output"
+    }
+    ranks_on "n1 2" "n3 2"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"rank 2 is on n2, which is no node of this job of Grid Engine \
+(PE_HOSTFILE=$PWD/nodes); use mpirun -n 4 --map-by ppr:2:node tasuki ..."* ]]
+    [ "$(grep -c 'is no node of this job' <<<"$output")" -eq 1 ]
+    ranks_on "n1 2" "n2 1"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"2 ranks are on n2, where this job of Grid Engine has 1 slot "* ]]
+    ranks_on "n1.site 2" "n2.site 2"
+    [ "$status" -eq 0 ]
+}
+
 # The last one: outside of the lab its address leads nowhere; then its controller is gone.
 @test "a Slurm that does not answer is one line" {
     SLURM_CONF=/nonexistent/slurm.conf run timeout 300 "$TASUKI" topo --job 1
