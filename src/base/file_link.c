@@ -107,7 +107,7 @@ static int follow(struct walk *walk, const char *path, const char *name, struct 
     return walk->fd >= 0;
 }
 
-/* 1: there is more of the path, 0: that was its end, or is not there; -1: a link of another user. */
+/* 1: there is more of the path, 0: it ends, or is not there; -1: a link of another user. */
 static int step(struct walk *walk, const char *path, struct err *err)
 {
     char *name = take_name(walk);

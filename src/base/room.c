@@ -27,8 +27,8 @@ struct mounted {
     char type[32];
 };
 
-/* Is it this file system that a line of mountinfo is about? "ID PARENT MAJOR:MINOR … - TYPE SOURCE …",
- * with blanks as octal numbers, which no device has.
+/* Is it this file system that a line of mountinfo is about? "ID PARENT MAJOR:MINOR … - TYPE
+ * SOURCE …", with blanks as octal numbers, which no device has.
  */
 static bool read_mounted(char *line, dev_t device, struct mounted *mounted)
 {

@@ -43,9 +43,9 @@ enum job_misfit {
     JOB_ELSEWHERE           /* a rank on a node that is not the job's */
 };
 
-/* Are n ranks, each on hosts[i], what the job has? '*rank' is the first that is not, or -1 where there
- * are too many in all. Names are the same that differ in what follows a dot; where the job has
- * addresses, or no name is known, only all of them can be counted.
+/* Are n ranks, each on hosts[i], what the job has? '*rank' is the first that is not, or -1 where
+ * there are too many in all. Names are the same that differ in what follows a dot; where the job
+ * has addresses, or no name is known, only all of them can be counted.
  */
 enum job_misfit job_nodes_fit(const struct job_nodes *nodes, int n, const char *const *hosts,
                               int *rank);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Is what the ranks were given what the run uses? GPUs that nobody asked for, that would idle, that
- * Slurm gave and the driver does not show, or that some ranks are shown and others are not, end it
- * before it begins; that a rank has fewer cores than were asked for, shares its GPU, or cannot reach
- * those of others, is a warning.
+/* Is what the ranks were given what the run uses? GPUs that nobody asked for, that would idle,
+ * that Slurm gave and the driver does not show, or that some ranks are shown and others are not,
+ * end it before it begins; that a rank has fewer cores than were asked for, shares its GPU, or
+ * cannot reach those of others, is a warning.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -372,7 +372,7 @@ static int check_every(const struct session *s, const struct bound *all, const s
         each = s->node->n_gpus;
     each = each < t->most ? t->most : each;
     line = getenv("SLURM_STEP_ID") ? step_line(s, 0, each)
-                                   : mem_strdup("a CUDA_VISIBLE_DEVICES that has one for each rank");
+                                   : mem_strdup("CUDA_VISIBLE_DEVICES with one for each rank");
     err_set_code(err, EXIT_USAGE, "rank %d (%s) is shown no GPU, %d of %d ranks are; use %s%s", one,
                  comm_host(s->comm, one), s->size - n, s->size, line,
                  given ? "" : ", or --device cpu, where none are meant to be used");

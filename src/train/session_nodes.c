@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Are the ranks where the scheduler of the job means them to be? Slurm starts them itself; in jobs of
- * others mpirun does, which may not know of the job.
+/* Are the ranks where the scheduler of the job means them to be? Slurm starts them itself; in
+ * jobs of others mpirun does, which may not know of the job.
  */
 #include <stdbool.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "train/job_nodes.h"
 #include "train/session.h"
 
-/* Open MPI 4 tells its ranks that a node has more of them than slots, which takes --oversubscribe. */
+/* Open MPI 4 tells its ranks that a node has more of them than slots: --oversubscribe did that. */
 static bool is_meant(void)
 {
     const char *by_mpi = getenv("OMPI_MCA_mpi_oversubscribe");
@@ -60,8 +60,8 @@ static int refuse(const struct session *s, const struct job_nodes *nodes, enum j
     int64_t slots = rank < 0 ? nodes->slots : 0;
 
     if (misfit == JOB_ELSEWHERE) {
-        err_set_code(err, EXIT_USAGE, "rank %d is on %s, which is no node of this job of %s (%s=%s); "
-                     "use %s", rank, host, nodes->scheduler, nodes->variable, nodes->path, line);
+        err_set_code(err, EXIT_USAGE, "rank %d is on %s, which is no node of this job of %s "
+                     "(%s=%s); use %s", rank, host, nodes->scheduler, nodes->variable, nodes->path, line);
     } else {
         slots = rank < 0 ? slots : job_nodes_find(nodes, host)->slots;
         err_set_code(err, EXIT_USAGE, "%d ranks are on %s, where this job of %s has %lld slot%s "
