@@ -171,6 +171,10 @@ client_version() {
     [[ "$output" == *$'\n'"PMIx: client none, server 4.2.2" ]]
     PMIX_VERSION=4.2.2 run "$TASUKI" topo
     [[ "$output" == *"inside a container of Apptainer"*"PMIx "*"client $client, server 4.2.2"* ]]
+    # It is no part of what the machine is.
+    "$TASUKI" topo -q --save-machine here -o "$BATS_TEST_TMPDIR/here.json"
+    grep -q '"nodes"' "$BATS_TEST_TMPDIR/here.json"
+    ! grep -E '"(container|pmix_)' "$BATS_TEST_TMPDIR/here.json"
 }
 
 @test "a launcher whose PMIx is too old for that of the container is found" {
