@@ -426,10 +426,10 @@ static int choose_device(struct session *s, const struct bound *all, int first, 
     return 0;
 }
 
-/* Does CUDA show nobody any, whatever it is asked? */
+/* Does Slurm keep GPUs from all, so that CUDA need not be asked? It says itself why else. */
 static bool are_all_sure(const struct session *s, const struct bound *all)
 {
-    bool sure = true;
+    bool sure = getenv("SLURM_STEP_ID") != NULL;
 
     for (int r = 0; r < s->size; r++)
         sure = sure && all[r].sure;
