@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/module.h"
 #include "base/option.h"
 #include "comm/comm.h"
 #include "cmd_topo.h"
@@ -29,6 +30,7 @@
 #include "topology/report.h"
 #include "topology/task.h"
 #include "train/discover.h"
+#include "train/job_nodes.h"
 
 static int read_request(const struct options *options, struct request *request,
                         struct err *err)
@@ -145,7 +147,8 @@ static char *text_of(const struct view *view, struct err *err)
     library = view->library ? mem_printf("  %-26s %s\n", "library", view->library)
                             : mem_strdup("");
     gpus = view->gpus ? gpu_links_text(view->gpus) : mem_strdup("");
-    text = mem_printf("%s%s%s%s%s%s%s%s", nodes, switches, tasks ? tasks : "",
+    text = mem_printf("%s%s%s%s%s%s%s%s%s%s", view->job ? view->job : "",
+                      view->job ? "\n\n" : "", nodes, switches, tasks ? tasks : "",
                       tasks ? "\n" : "", tree, links, library, gpus);
     free(gpus);
     free(library);
@@ -357,6 +360,19 @@ static int view_ranks(const struct request *request, struct comm *comm,
                                   &view->gpus, err);
 }
 
+/* Slurm's are in its own facts. */
+static void find_job(struct view *view)
+{
+    struct err err = { 0 };
+    struct job_nodes nodes;
+
+    if (job_nodes_read(&nodes, &err) < 0)
+        log_warning("the nodes of this job are not known: %s", err.text);
+    else if (nodes.variable)
+        view->job = job_nodes_title(&nodes);
+    job_nodes_clear(&nodes);
+}
+
 /* Rank 0 writes, and all learn whether it could. */
 static int report(struct request *request, struct comm *comm,
                   struct topo_node *node, struct err *err)
@@ -365,8 +381,10 @@ static int report(struct request *request, struct comm *comm,
     int status = view_ranks(request, comm, node, &view, err);
 
     if (status == 0) {
-        if (comm_rank(comm) == 0)
+        if (comm_rank(comm) == 0) {
+            find_job(&view);
             status = write_report(request, &view, err);
+        }
         status = comm_agree(comm, err, status != 0);
     }
     topo_view_close(&view);
@@ -407,6 +425,19 @@ static void find_switches(struct topo_node *node)
         slurm_find_switches(node, job, getenv("SLURMD_NODENAME"));
 }
 
+/* The launcher's PMIx is outside of a container, and the one of tasuki-mpi.so in it. */
+static void find_pmix(struct topo_node *node)
+{
+    struct err ignored = { 0 };
+    void *module = node->container[0] ? module_open("mpi", &ignored) : NULL;
+    const char *(*version)(void) = NULL;
+
+    if (module)
+        *(void **)&version = module_symbol(module, "tasuki_pmix_version", &ignored);
+    if (version)
+        topo_node_set_text(&node->pmix_client, version());
+}
+
 /* The node is read before any rank is, since that may start a child process. */
 static int report_here(struct request *request, struct err *err)
 {
@@ -417,8 +448,10 @@ static int report_here(struct request *request, struct err *err)
 
     if (request->machine && partition && (!rank || strcmp(rank, "0") == 0))
         request->facts = slurm_ask_partition(partition, &ignored);
-    if (node)
+    if (node) {
         find_switches(node);
+        find_pmix(node);
+    }
     status = node ? report_ranks(request, node, err) : -1;
     slurm_facts_free(request->facts);
     topo_node_free(node);

@@ -27,6 +27,7 @@ struct view {
     struct topo_record *record;
     struct cluster *cluster;
     struct slurm_facts *facts;      /* what Slurm alone knows; NULL: it was not asked */
+    char *job;                      /* of PJM, PBS or Grid Engine, and what it has; NULL: none */
     const char *library;    /* of the messages between ranks; NULL: there is one process */
     struct topo_tasks *tasks;       /* NULL: nodes alone were described */
     struct links *links;            /* NULL: nothing was measured */

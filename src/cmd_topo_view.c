@@ -28,6 +28,7 @@ void topo_view_close(struct view *view)
     topo_tasks_free(view->tasks);
     links_free(view->links);
     gpu_links_free(view->gpus);
+    free(view->job);
 }
 
 int topo_view_node(const struct topo_node *node, struct view *view, struct err *err)

@@ -14,6 +14,7 @@
 #include "topology/findings.h"
 #include "topology/node.h"
 #include "topology/node_read.h"
+#include "topology/pmix.h"
 #include "topology/record.h"
 #include "topology/task.h"
 
@@ -118,6 +119,26 @@ static void check_links(struct findings *findings, const struct topo_node *node)
         }
 }
 
+/* Of the image, and of the launcher outside. */
+static void check_pmix(struct findings *findings, const struct topo_node *node)
+{
+    const char *client = node->pmix_client, *server = node->pmix_server;
+    char *versions, *limit;
+
+    if (!node->container[0])
+        return;
+    versions = pmix_versions_text(client, server);
+    findings_remark(findings, node->host, mem_printf("PMIx: %s", versions));
+    limit = pmix_limit(client, server);
+    if (limit)
+        findings_add(findings, node->host, "", "build the image with a PMIx of the launcher's "
+                     "series, or bind the launcher's library into it",
+                     mem_printf("%s; %s", versions, limit),
+                     "PMIx inside and outside the container");
+    free(limit);
+    free(versions);
+}
+
 /* What needs no sibling. */
 static void check_alone(struct checker *c, const struct topo_node *node)
 {
@@ -133,6 +154,7 @@ static void check_alone(struct checker *c, const struct topo_node *node)
                          "--bind /sys --bind /dev/infiniband, and --nv for the driver",
                          mem_strdup(node->notes[i] + strlen(TOPO_HIDDEN)),
                          "hidden by the container");
+    check_pmix(c->findings, node);
     if (topo_record_hosts(c->record) == 1)
         check_links(c->findings, node);
 }

@@ -408,8 +408,8 @@ static void check_isolation(const struct scene *s)
              mem_strdup("the driver shows each task its own GPUs only (--gpus-per-task, "
                         "--gpu-bind), so that GPUs of the node cannot reach each other by "
                         "NVLink or PCIe"),
-             "give GPUs by node (--gpus-per-node, --gres) and let each task choose its own, or "
-             "use --gpu-bind=none");
+             "give GPUs by node and let each task choose its own: srun --mpi=pmix "
+             "--ntasks-per-node=N --gpus-per-node=N --gpu-bind=none tasuki ...");
     free(marked);
 }
 

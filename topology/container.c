@@ -45,6 +45,17 @@ static bool has_entries(const char *root, const char *name)
     return found;
 }
 
+/* The kernel has it, whose /proc containers show, and its library does not answer. */
+static bool hides_driver(const struct topo_node *node, const struct topo_input *input)
+{
+    const struct topo_said *nvml = topo_node_said(node, "nvml");
+    char *version = mem_printf("%s/driver/nvidia/version", input->proc ? input->proc : "/proc");
+    bool loaded = access(version, F_OK) == 0;
+
+    free(version);
+    return loaded && !(nvml && nvml->state == TOPO_USED);
+}
+
 /* Only this machine's devices are there to be looked for. */
 static int read_container(struct topo_node *node, const struct topo_input *input, struct err *err)
 {
@@ -54,9 +65,10 @@ static int read_container(struct topo_node *node, const struct topo_input *input
     (void)err;
     if (!kind)
         return 0;
+    topo_node_note(node, "inside a container of %s", kind);
+    topo_node_set_text(&node->container, kind);
     server = topo_input_variable(input, "PMIX_VERSION");
-    topo_node_note(node, "inside a container of %s%s%s", kind,
-                   server ? "; the launcher's PMIx is " : "", server ? server : "");
+    topo_node_set_text(&node->pmix_server, server ? server : "");
     free(server);
     if (!input->live)
         return 0;
@@ -64,8 +76,7 @@ static int read_container(struct topo_node *node, const struct topo_input *input
         topo_node_note(node, TOPO_HIDDEN "/sys is not there: neither adapters nor switches are seen");
     if (has_entries(input->sys, "class/infiniband") && access("/dev/infiniband", F_OK))
         topo_node_note(node, TOPO_HIDDEN "/dev/infiniband is not there: MPI falls back to TCP");
-    if (access("/proc/driver/nvidia/version", F_OK) == 0 && node->n_gpus > 0 &&
-        !node->gpus[0].seen)
+    if (hides_driver(node, input))
         topo_node_note(node, TOPO_HIDDEN "NVIDIA's driver is not there: no GPU can be used");
     return 0;
 }

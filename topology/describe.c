@@ -299,6 +299,9 @@ static void make_common(struct topo_node *node)
 {
     topo_node_set_text(&node->machine, "");
     topo_node_set_text(&node->switches, "");
+    topo_node_set_text(&node->container, "");
+    topo_node_set_text(&node->pmix_client, "");
+    topo_node_set_text(&node->pmix_server, "");
     node->usable = mem_resize(node->usable, (size_t)node->pus, sizeof(*node->usable));
     for (node->n_usable = 0; node->n_usable < node->pus; node->n_usable++)
         node->usable[node->n_usable] = node->n_usable;

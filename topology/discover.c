@@ -116,6 +116,7 @@ struct topo_node *topo_node_discover(const char *path, struct err *err)
     static const char standard[] = "libnvidia-ml.so.1";
     struct topo_input live = { .live = true, .sys = "/sys" };
     const char *nvml = getenv("TASUKI_NVML"), *sys = getenv("TASUKI_SYSFS");
+    const char *proc = getenv("TASUKI_PROCFS");
     struct stat about;
     bool mine = !path;
 
@@ -130,5 +131,7 @@ struct topo_node *topo_node_discover(const char *path, struct err *err)
         live.sys = sys;
     else
         live.proc = "/proc";
+    if (proc && *proc)
+        live.proc = proc;
     return from_sources(topo_node_new(), &live, err);
 }

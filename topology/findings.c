@@ -29,8 +29,26 @@ void findings_free(struct findings *findings)
         free(findings->list[i].what);
         free(findings->list[i].evidence);
     }
+    for (int i = 0; i < findings->n_remarks; i++) {
+        free(findings->remarks[i].text);
+        free(findings->remarks[i].host);
+    }
     free(findings->list);
+    free(findings->remarks);
     free(findings);
+}
+
+void findings_remark(struct findings *findings, const char *host, char *text)
+{
+    for (int i = 0; i < findings->n_remarks; i++)
+        if (strcmp(findings->remarks[i].text, text) == 0) {
+            findings->remarks[i].n_hosts++;
+            free(text);
+            return;
+        }
+    *(struct remark *)mem_push((void **)&findings->remarks, &findings->n_remarks,
+                               sizeof(struct remark)) =
+        (struct remark){ .text = text, .host = mem_strdup(host), .n_hosts = 1 };
 }
 
 void findings_add(struct findings *findings, const char *host, const char *ranks,
@@ -131,6 +149,21 @@ static void write_finding(FILE *out, const struct finding *f)
     fprintf(out, "%s: %s\n      %s\n", f->what, f->evidence, f->advice);
 }
 
+static void write_remarks(FILE *out, const struct findings *findings)
+{
+    for (int i = 0; i < findings->n_remarks; i++) {
+        const struct remark *r = &findings->remarks[i];
+
+        fputs(r->text, out);
+        if (r->n_hosts == findings->n_hosts)
+            fputc('\n', out);
+        else if (r->n_hosts == 1)
+            fprintf(out, " (%s)\n", r->host);
+        else
+            fprintf(out, " (%s and %d more)\n", r->host, r->n_hosts - 1);
+    }
+}
+
 static void write_by_host(FILE *out, const struct findings *findings,
                           const struct likeness *likeness)
 {
@@ -184,6 +217,7 @@ char *findings_text(const struct findings *findings)
         return mem_strdup("");
     fprintf(out, "%d problem%s on %d of %d node%s\n", findings->n, findings->n == 1 ? "" : "s",
             count_hosts(findings), findings->n_hosts, findings->n_hosts == 1 ? "" : "s");
+    write_remarks(out, findings);
     likeness = find_likeness(findings);
     write_by_host(out, findings, likeness);
     write_common(out, findings, likeness);
@@ -196,7 +230,7 @@ char *findings_text(const struct findings *findings)
 
 json_t *findings_to_json(const struct findings *findings)
 {
-    json_t *list = json_array(), *exclude = json_array();
+    json_t *list = json_array(), *exclude = json_array(), *remarks = json_array();
 
     for (int i = 0; i < findings->n; i++) {
         const struct finding *f = &findings->list[i];
@@ -209,6 +243,13 @@ json_t *findings_to_json(const struct findings *findings)
         if (is_first(findings, i, true))
             json_array_append_new(exclude, json_string(f->host));
     }
-    return json_pack("{s:s, s:i, s:i, s:o, s:o}", "schema", "tasuki-topo-check", "version", 1,
-                     "nodes", findings->n_hosts, "findings", list, "exclude", exclude);
+    for (int i = 0; i < findings->n_remarks; i++) {
+        const struct remark *r = &findings->remarks[i];
+
+        json_array_append_new(remarks, json_pack("{s:s, s:s, s:i}", "text", r->text, "host",
+                                                 r->host, "nodes", r->n_hosts));
+    }
+    return json_pack("{s:s, s:i, s:i, s:o, s:o, s:o}", "schema", "tasuki-topo-check", "version",
+                     1, "nodes", findings->n_hosts, "findings", list, "exclude", exclude,
+                     "remarks", remarks);
 }

@@ -16,9 +16,17 @@ struct finding {
     const char *advice;
 };
 
+/* What is told whether or not anything is wrong. */
+struct remark {
+    char *text, *host;      /* the first that it is about, */
+    int n_hosts;            /* of so many */
+};
+
 struct findings {
     int n, n_hosts;         /* n_hosts: how many were looked at */
     struct finding *list;   /* by host, in the order of the record */
+    int n_remarks;
+    struct remark *remarks;
 };
 
 struct findings *findings_new(int n_hosts);
@@ -28,7 +36,10 @@ void findings_add(struct findings *findings, const char *host, const char *ranks
                   const char *advice, char *evidence, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
 
-/* Node by node; what the tasks of many nodes have in common is told once. Then the --exclude=
+/* Takes over 'text'; the same of several hosts is one remark. */
+void findings_remark(struct findings *findings, const char *host, char *text);
+
+/* Remarks first, then node by node; what the tasks of many nodes have in common is told once. Then the --exclude=
  * list of the nodes with findings of their own. malloc'ed.
  */
 char *findings_text(const struct findings *findings);

@@ -127,6 +127,9 @@ struct topo_node {
     int gpudirect;          /* 1: adapters reach the memory of GPUs, 0: not, -1: not known */
     char *gpudirect_by;     /* "nvidia_peermem", "DMA-BUF", or why it is not, or not known */
     int isolated;           /* 1: Slurm shows a task only its own GPUs, 0: not, -1: not known */
+    char *container;        /* "Apptainer": this process runs inside of one; "" */
+    char *pmix_client, *pmix_server;    /* versions of this program's and the launcher's, asked
+                                         * for inside a container alone; "": there is none */
     int n_usable;           /* PUs this process may run on */
     int *usable;
     int n_numas;

@@ -125,6 +125,7 @@ static const struct shape_field node_fields[] = {
     NEEDED(pus), REAL(NODE, l2), REAL(NODE, l3), REAL(NODE, memory),
     REAL(NODE, flops),
     INT(NODE, gpudirect, -1, 1), TEXT(NODE, gpudirect_by), INT(NODE, isolated, -1, 1),
+    TEXT(NODE, container), TEXT(NODE, pmix_client), TEXT(NODE, pmix_server),
     MANY(NODE, usable, SHAPE_SET, NULL, 0, MOST_PUS - 1),
     MANY(NODE, numas, SHAPE_LIST, &numa_shape, 0, MOST_DEVICES),
     MANY(NODE, pcis, SHAPE_LIST, &pci_shape, 0, MOST_DEVICES),

@@ -69,7 +69,7 @@ static json_t *take_own(json_t *node)
 {
     static const char *const of_node[] = { "machine", "source", "memory", "usable", "visible",
                                            "partitions", "isolated", "switches", "notes",
-                                           NULL };
+                                           "container", "pmix_client", "pmix_server", NULL };
     static const char *const of_gpu[] = { "uuid", "seen", "clock", "throttle", "ecc_corrected",
                                           NULL };
     static const char *const of_mig[] = { "uuid", NULL };

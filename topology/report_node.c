@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "topology/distance.h"
 #include "topology/node.h"
+#include "topology/pmix.h"
 #include "topology/record.h"
 
 #define LABEL 8         /* columns of the words on the left */
@@ -209,6 +210,12 @@ static void write_said(FILE *out, const struct topo_node *node)
                     node->said[i].name, node->said[i].text);
     for (int i = 0; i < node->n_notes; i++)
         fprintf(out, "  %-*s %s\n", LABEL, "note", node->notes[i]);
+    if (node->container[0]) {
+        char *versions = pmix_versions_text(node->pmix_client, node->pmix_server);
+
+        fprintf(out, "  %-*s %s\n", LABEL, "PMIx", versions);
+        free(versions);
+    }
 }
 
 static const struct topo_numa *numa_called(const struct topo_node *node, int id)

@@ -331,8 +331,13 @@ void file_sum_end(struct file_sum *sum, char hex[17])
 
 void file_mkdirs(const char *path)
 {
+    struct err ignored = { 0 };
     char *part = mem_strdup(path);
 
+    if (file_check_link(path, &ignored) < 0) {
+        free(part);
+        return;
+    }
     for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         mkdir(part, 0777);
@@ -346,42 +351,13 @@ int file_mkdir(const char *path, struct err *err)
 {
     struct stat status;
 
+    if (file_check_link(path, err) < 0)
+        return -1;
     if (mkdir(path, 0777) == 0)
         return 0;
     if (errno == EEXIST && stat(path, &status) == 0 && S_ISDIR(status.st_mode))
         return 0;
     return system_error(err, path);
-}
-
-/* As the kernel's protected_symlinks has it: may others than the folder's owner make links there? */
-static bool open_to_all(const char *name, uid_t maker)
-{
-    const char *slash = strrchr(name, '/');
-    char *folder = slash ? mem_printf("%.*s", (int)(slash > name ? slash - name : 1), name)
-                         : mem_strdup(".");
-    struct stat status;
-    bool open = stat(folder, &status) != 0 ||
-                ((status.st_mode & S_IWOTH) && status.st_uid != maker);
-
-    free(folder);
-    return open;
-}
-
-int file_check_link(const char *path, struct err *err)
-{
-    char *name = mem_strdup(path);
-    struct stat status;
-    bool foreign;
-
-    /* With a slash behind it lstat() would follow it. */
-    for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
-        name[n - 1] = '\0';
-    foreign = lstat(name, &status) == 0 && S_ISLNK(status.st_mode) && status.st_uid != 0 &&
-              status.st_uid != geteuid() && open_to_all(name, status.st_uid);
-    free(name);
-    return foreign ? err_set(err, "%s: is a link that another user made (user %u)", path,
-                             (unsigned)status.st_uid)
-                   : 0;
 }
 
 DIR *file_opendir(const char *path)

@@ -65,13 +65,16 @@ struct file_sum *file_sum_new(void);
 void file_sum_add(struct file_sum *sum, const void *data, size_t size);
 void file_sum_end(struct file_sum *sum, char hex[17]);
 
-/* mkdir -p; what fails shows when something is written there. */
+/* mkdir -p; what fails, or file_check_link() refuses, shows when something is written there. */
 void file_mkdirs(const char *path);
-/* mkdir -p for the last component only; an existing directory is fine, unless file_check_link()
- * refuses it.
+/* mkdir -p for the last component only; an existing directory is fine. Fails where
+ * file_check_link() does.
  */
 int file_mkdir(const char *path, struct err *err);
-/* Fails where 'path' itself is a link that neither this user nor root made. */
+/* Fails where 'path', or anything that leads there, is a link in a folder that others than its owner
+ * may write to, by its group or as all, and neither this user, nor root, nor that owner made it.
+ * What is not there is none.
+ */
 int file_check_link(const char *path, struct err *err);
 /* The directory itself: a link to one is none. NULL sets errno. */
 DIR *file_opendir(const char *path);

@@ -21,36 +21,46 @@
 
 #define QUOTA_BLOCK 1024.0
 
-/* What is mounted from, in a line of mountinfo, if it is this file system: "ID PARENT MAJOR:MINOR …
- * - TYPE SOURCE …", with blanks as octal numbers, which no device has.
+/* What is mounted there. */
+struct mounted {
+    char *device;           /* a block device; NULL where it has none */
+    char type[32];
+};
+
+/* Is it this file system that a line of mountinfo is about? "ID PARENT MAJOR:MINOR … - TYPE
+ * SOURCE …", with blanks as octal numbers, which no device has.
  */
-static char *source_in(char *line, dev_t device)
+static bool read_mounted(char *line, dev_t device, struct mounted *mounted)
 {
     unsigned int high, low;
     char *tail = strstr(line, " - "), *type, *source, *rest;
 
     if (!tail || sscanf(line, "%*d %*d %u:%u", &high, &low) != 2 ||
         makedev(high, low) != device)
-        return NULL;
+        return false;
     type = strtok_r(tail + 3, " \n", &rest);
     source = type ? strtok_r(NULL, " \n", &rest) : NULL;
-    return source && source[0] == '/' ? mem_strdup(source) : NULL;
+    if (!source)
+        return false;
+    snprintf(mounted->type, sizeof(mounted->type), "%s", type);
+    mounted->device = source[0] == '/' ? mem_strdup(source) : NULL;
+    return true;
 }
 
-/* The block device of a file system, malloc'ed; NULL where it has none. */
-static char *device_of(dev_t device)
+static struct mounted mounted_at(dev_t device)
 {
     const char *mounts = getenv("TASUKI_TEST_MOUNTS");
     FILE *file = fopen(mounts ? mounts : "/proc/self/mountinfo", "re");
-    char *line = NULL, *source = NULL;
+    struct mounted mounted = { 0 };
+    char *line = NULL;
     size_t room = 0;
 
-    while (file && !source && getline(&line, &room, file) >= 0)
-        source = source_in(line, device);
+    while (file && !mounted.type[0] && getline(&line, &room, file) >= 0)
+        (void)read_mounted(line, device, &mounted);
     free(line);
     if (file)
         fclose(file);
-    return source;
+    return mounted;
 }
 
 /* Limits of 0 are none; beyond the soft one nothing can be relied upon. */
@@ -87,14 +97,20 @@ static void take_quota(const char *device, int kind, unsigned int id, enum room_
 /* Root has none. */
 static void take_quotas(const struct stat *directory, struct room *room)
 {
-    char *device = geteuid() ? device_of(directory->st_dev) : NULL;
     gid_t group = directory->st_mode & S_ISGID ? directory->st_gid : getegid();
+    struct mounted mounted;
 
-    if (!device)
+    if (geteuid() == 0)
         return;
-    take_quota(device, USRQUOTA, geteuid(), ROOM_USER, room);
-    take_quota(device, GRPQUOTA, group, ROOM_GROUP, room);
-    free(device);
+    mounted = mounted_at(directory->st_dev);
+    if (mounted.device) {
+        take_quota(mounted.device, USRQUOTA, geteuid(), ROOM_USER, room);
+        take_quota(mounted.device, GRPQUOTA, group, ROOM_GROUP, room);
+    } else {
+        snprintf(room->unasked, sizeof(room->unasked), "%s",
+                 mounted.type[0] ? mounted.type : "not known");
+    }
+    free(mounted.device);
 }
 
 int room_in(const char *directory, struct room *room, struct err *err)
@@ -117,4 +133,11 @@ const char *room_said(enum room_limit limit)
     return limit == ROOM_USER    ? "are left of the user's quota"
            : limit == ROOM_GROUP ? "are left of the group's quota"
                                  : "are free";
+}
+
+char *room_unasked(const char *directory, const struct room *room)
+{
+    return room->unasked[0] ? mem_printf("%s: quotas of this file system (%s) cannot be asked: what "
+                                         "it shows as free counts", directory, room->unasked)
+                            : NULL;
 }

@@ -119,6 +119,11 @@ const char *pmix_session_version(void)
     return text;
 }
 
+const char *tasuki_pmix_version(void)
+{
+    return pmix_session_version() + strlen("PMIx ");
+}
+
 static void fence_ended(pmix_status_t status, void *user)
 {
     struct pmix_session *session = user;
@@ -271,6 +276,11 @@ const char *pmix_session_host(const struct pmix_session *session)
 }
 
 const char *pmix_session_version(void)
+{
+    return "";
+}
+
+const char *tasuki_pmix_version(void)
 {
     return "";
 }

@@ -107,6 +107,8 @@ void pmix_session_close(struct pmix_session *session);
 int pmix_session_local_size(const struct pmix_session *session);
 const char *pmix_session_host(const struct pmix_session *session);
 const char *pmix_session_version(void);
+/* For topo --check, by its name: "4.2.2" of the library, which need not have started; "". */
+__attribute__((visibility("default"))) const char *tasuki_pmix_version(void);
 int pmix_session_exchange(struct pmix_session *session, struct comm *comm, const void *data,
                           size_t size, void **block, const void **parts, size_t *sizes,
                           struct err *err);

@@ -138,6 +138,7 @@ static void choose(const struct comm *comm, struct gpu_choices *choices, int ran
         read_gpu(text, before % n, own);
     else
         own->why = mem_strdup("CUDA shows it none");
+    own->unseen = n == 0;
 }
 
 /* The NCCL of all that have a GPU. */

@@ -20,6 +20,7 @@ struct gpu_choice {
     char address[32];           /* "": none */
     int architecture;           /* 90: sm_90 */
     char *why;                  /* why not, on a node that has GPUs; else NULL */
+    bool unseen;                /* that is: CUDA shows it none */
 };
 
 struct gpu_choices {

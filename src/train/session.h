@@ -181,6 +181,14 @@ int session_resume_best(struct session *session, struct err *err);
  * cores than --cpus-per-task are a warning. Collective.
  */
 int session_check_binding(struct session *session, struct err *err);
+/* Rank 0: are the ranks, on so many nodes, where this job of PJM, PBS or Grid Engine may have them?
+ * Nodes without ranks are a warning, too many ranks on a node, or others than the job's, an error.
+ */
+int session_check_nodes(const struct session *session, int hosts, struct err *err);
+/* The srun line that gives this step's tasks the GPUs of their nodes, malloc'ed; NULL outside of a
+ * step of Slurm, or where this node has none.
+ */
+char *session_gpu_line(const struct session *session);
 /* Each rank takes the first GPU that CUDA shows it and no rank before it on its node has; where there
  * are fewer GPUs than ranks they share them in turn. Nothing where no GPU is asked for. Collective.
  */

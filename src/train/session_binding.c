@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Is what the ranks were given what the run uses? GPUs that nobody asked for, that would idle, or
- * that Slurm gave and the driver does not show, end it before it begins; that a rank has fewer
- * cores than were asked for, or shares its GPU, is a warning.
+/* Is what the ranks were given what the run uses? GPUs that nobody asked for, that would idle,
+ * that Slurm gave and the driver does not show, or that some ranks are shown and others are not,
+ * end it before it begins; that a rank has fewer cores than were asked for, shares its GPU, or
+ * cannot reach those of others, is a warning.
  */
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +14,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "topology/node.h"
-#include "train/job_nodes.h"
 #include "train/session.h"
 
 #define NVIDIA 0x10de       /* of PCI */
@@ -23,6 +24,9 @@ struct bound {
     int cpus, asked;            /* that it may run on; of --cpus-per-task, 0: not said */
     int given;                  /* GPUs that Slurm gave the step on its node, and shows it */
     bool shown;                 /* the driver shows some, whatever CUDA does */
+    bool sure;                  /* that CUDA shows it no others than those below */
+    bool isolated;              /* Slurm hides the GPUs of other tasks from the driver */
+    uint64_t seen;              /* what stands for the addresses that the driver shows it */
     bool parts;                 /* of GPUs, by MIG */
     int there;                  /* GPUs on its node that CUDA could use; 0: the user hides them */
     int in_job;                 /* rank 0: those of the node of the job that has most, */
@@ -70,12 +74,26 @@ static int given_gpus(void)
     return n || !count ? n : (int)strtol(count, NULL, 10);
 }
 
+/* FNV-1a. */
+static uint64_t mix(uint64_t sum, const char *text)
+{
+    for (; *text; text++)
+        sum = (sum ^ (unsigned char)*text) * 0x100000001b3u;
+    return sum;
+}
+
 static void add_driver(struct bound *bound, const struct topo_node *node)
 {
     const struct topo_said *nvml = topo_node_said(node, "nvml");
 
-    for (int i = 0; i < node->n_gpus; i++)
-        bound->shown |= node->gpus[i].seen;
+    for (int i = 0; i < node->n_gpus; i++) {
+        if (!node->gpus[i].seen)
+            continue;
+        bound->shown = true;
+        bound->seen = mix(bound->seen, node->gpus[i].address);
+    }
+    bound->sure = node->n_visible == 0 || (nvml && nvml->state == TOPO_USED);
+    bound->isolated = node->isolated == 1;
     bound->parts = node->n_partitions > 0;
     bound->given = given_gpus();
     snprintf(bound->said, sizeof(bound->said), "%s", nvml ? nvml->text : "it was not asked");
@@ -186,6 +204,54 @@ static struct tally count(const struct session *s, const struct bound *all)
     return t;
 }
 
+/* Ranks of the host that has most of them. */
+static int most_ranks(const struct session *s)
+{
+    int *first = first_ranks(s), most = 0;
+
+    for (int r = 0; r < s->size; r++) {
+        int n = 0;
+
+        for (int q = r; q < s->size; q++)
+            n += first[q] == first[r];
+        most = n > most ? n : most;
+    }
+    free(first);
+    return most;
+}
+
+static int count_hosts(const struct session *s)
+{
+    int *first = first_ranks(s), n = 0;
+
+    for (int r = 0; r < s->size; r++)
+        n += first[r] == r;
+    free(first);
+    return n;
+}
+
+/* As many tasks as there are, and what each node of them is to have; 0: it is left out. */
+static char *step_line(const struct session *s, int cpus, int gpus)
+{
+    char of_cpus[40] = "", of_gpus[56] = "";
+
+    if (cpus > 0)
+        snprintf(of_cpus, sizeof(of_cpus), " --cpus-per-task=%d", cpus);
+    if (gpus > 0)
+        snprintf(of_gpus, sizeof(of_gpus), " --gpus-per-node=%d --gpu-bind=none", gpus);
+    return mem_printf("srun --mpi=pmix -N%d --ntasks-per-node=%d%s%s tasuki ...", count_hosts(s),
+                      most_ranks(s), of_cpus, of_gpus);
+}
+
+char *session_gpu_line(const struct session *session)
+{
+    int there = session->node ? session->node->n_gpus : 0, each = most_ranks(session);
+
+    if (!getenv("SLURM_STEP_ID") || there == 0)
+        return NULL;
+    return step_line(session, 0, each < there ? each : there);
+}
+
 /* The line that would have been right. */
 static char *better_line(const struct session *s, const struct tally *t)
 {
@@ -266,22 +332,6 @@ static int count_sharers(const struct session *s, const struct bound *all, int *
     return n;
 }
 
-/* Ranks of the host that has most of them. */
-static int most_ranks(const struct session *s)
-{
-    int *first = first_ranks(s), most = 0;
-
-    for (int r = 0; r < s->size; r++) {
-        int n = 0;
-
-        for (int q = r; q < s->size; q++)
-            n += first[q] == first[r];
-        most = n > most ? n : most;
-    }
-    free(first);
-    return most;
-}
-
 static void warn_of_sharers(const struct session *s, const struct bound *all,
                             const struct tally *t)
 {
@@ -302,14 +352,72 @@ static void warn_of_sharers(const struct session *s, const struct bound *all,
     free(line);
 }
 
+/* Do all have some, or is it for CUDA to say? Where GPUs are not asked for by name, all must. */
+static int check_every(const struct session *s, const struct bound *all, const struct tally *t,
+                       struct err *err)
+{
+    bool given = s->settings.device_given;
+    int one = -1, n = 0, each = most_ranks(s);
+    char *line;
+
+    for (int r = 0; r < s->size; r++) {
+        if (all[r].n > 0 || (given && !all[r].sure))
+            continue;
+        one = n ? one : r;
+        n++;
+    }
+    if (n == 0)
+        return 0;
+    if (s->node && s->node->n_gpus > 0 && s->node->n_gpus < each)
+        each = s->node->n_gpus;
+    each = each < t->most ? t->most : each;
+    line = getenv("SLURM_STEP_ID") ? step_line(s, 0, each)
+                                   : mem_strdup("CUDA_VISIBLE_DEVICES with one for each rank");
+    err_set_code(err, EXIT_USAGE, "rank %d (%s) is shown no GPU, %d of %d ranks are; use %s%s", one,
+                 comm_host(s->comm, one), s->size - n, s->size, line,
+                 given ? "" : ", or --device cpu, where none are meant to be used");
+    free(line);
+    return -1;
+}
+
+/* Tasks of a node that the driver shows other GPUs than their neighbours. */
+static int count_isolated(const struct session *s, const struct bound *all, int *one)
+{
+    int *first = first_ranks(s), n = 0;
+
+    for (int r = 0; r < s->size; r++) {
+        bool apart = false;
+
+        for (int q = first[r]; q < s->size && !apart && all[r].shown && !all[r].parts; q++)
+            apart = q != r && first[q] == first[r] && all[q].shown &&
+                    (all[q].seen != all[r].seen || (all[q].isolated && all[r].isolated));
+        *one = apart && n == 0 ? r : *one;
+        n += apart;
+    }
+    free(first);
+    return n;
+}
+
+static void warn_of_isolation(const struct session *s, const struct bound *all,
+                              const struct tally *t)
+{
+    int one = 0, n = s->rank == 0 ? count_isolated(s, all, &one) : 0;
+    char *line;
+
+    if (n == 0)
+        return;
+    line = getenv("SLURM_STEP_ID") ? step_line(s, 0, t->most)
+                                   : mem_strdup("a control group for all ranks of a node");
+    log_warning("%d of %d ranks, rank %d (%s) for one, are shown their own GPUs only "
+                "(--gpus-per-task, --gpu-bind), which cannot reach each other by NVLink or PCIe "
+                "then; use %s", n, s->size, one, comm_host(s->comm, one), line);
+    free(line);
+}
+
 /* Where nothing is said and all ranks are shown GPUs, these are used. */
 static int choose_device(struct session *s, const struct bound *all, int first, struct err *err)
 {
-    bool every = true;
-
-    for (int r = 0; r < s->size; r++)
-        every = every && all[r].n > 0;
-    if (!every || s->settings.float64)
+    if (s->settings.float64)
         return err_set_code(err, EXIT_USAGE,
                             "%d GPU%s of %s, and --device is not given: --device cuda uses GPUs, "
                             "--device cpu says that none are meant to be used", all[first].n,
@@ -318,22 +426,35 @@ static int choose_device(struct session *s, const struct bound *all, int first, 
     return 0;
 }
 
-static int check_gpus(struct session *s, const struct bound *all, struct err *err)
+/* Does Slurm keep GPUs from all, so that CUDA need not be asked? It says itself why else. */
+static bool are_all_sure(const struct session *s, const struct bound *all)
 {
-    struct tally t = count(s, all);
-    bool given = s->settings.device_given;
+    bool sure = getenv("SLURM_STEP_ID") != NULL;
+
+    for (int r = 0; r < s->size; r++)
+        sure = sure && all[r].sure;
+    return sure;
+}
+
+static int check_gpus(struct session *s, const struct bound *all, const struct tally *tally,
+                      struct err *err)
+{
+    struct tally t = *tally;
+    bool given = s->settings.device_given, on_gpu = planning_on_gpu(s->settings.backend);
     char *line;
 
     if (!given && check_driver(s, all, err) < 0)
         return -1;
     if (t.first < 0)
-        return given ? 0 : check_absent(s, all, &t, err);
-    if (!given && !planning_on_gpu(s->settings.backend) &&
-        choose_device(s, all, t.first, err) < 0)
+        return !given || (on_gpu && are_all_sure(s, all)) ? check_absent(s, all, &t, err) : 0;
+    if (!given && !on_gpu && choose_device(s, all, t.first, err) < 0)
         return -1;
     if (!planning_on_gpu(s->settings.backend))
         return 0;
+    if (check_every(s, all, &t, err) < 0)
+        return -1;
     warn_of_sharers(s, all, &t);
+    warn_of_isolation(s, all, &t);
     if (t.idle == 0)
         return 0;
     line = better_line(s, &t);
@@ -345,9 +466,11 @@ static int check_gpus(struct session *s, const struct bound *all, struct err *er
     return -1;
 }
 
-static void check_cpus(const struct session *s, const struct bound *all)
+static void check_cpus(const struct session *s, const struct bound *all, const struct tally *t)
 {
+    bool on_cpu = s->settings.device_given && !planning_on_gpu(s->settings.backend);
     int first = -1, n = 0;
+    char *line;
 
     for (int r = 0; r < s->size; r++) {
         if (all[r].asked <= all[r].cpus || all[r].cpus == 0)
@@ -355,38 +478,13 @@ static void check_cpus(const struct session *s, const struct bound *all)
         first = first < 0 ? r : first;
         n++;
     }
-    if (n > 0)
-        log_warning("%d of %d ranks may run on fewer cores than the job's --cpus-per-task asked for, "
-                    "rank %d (%s) on %d of %d: srun does not inherit it; use srun "
-                    "--cpus-per-task=%d", n, s->size, first, comm_host(s->comm, first),
-                    all[first].cpus, all[first].asked, all[first].asked);
-}
-
-static int count_hosts(const struct session *s)
-{
-    int *first = first_ranks(s), n = 0;
-
-    for (int r = 0; r < s->size; r++)
-        n += first[r] == r;
-    free(first);
-    return n;
-}
-
-/* An MPI that was built without this scheduler starts all ranks on the first node. */
-static void check_nodes(const struct session *s)
-{
-    struct job_nodes nodes;
-    struct err err = { 0 };
-    int hosts = count_hosts(s);
-
-    if (job_nodes_read(&nodes, &err) < 0)
-        log_warning("the nodes of this job are not known: %s", err.text);
-    else if (nodes.n > hosts)
-        log_warning("%d of the job's %d nodes have no rank (%s=%s); use mpirun -n %lld --map-by "
-                    "ppr:%lld:node tasuki ..., with --hostfile where this MPI does not know the "
-                    "scheduler", nodes.n - hosts, nodes.n, nodes.variable, nodes.path,
-                    (long long)nodes.slots, (long long)nodes.list[0].slots);
-    job_nodes_clear(&nodes);
+    if (n == 0)
+        return;
+    line = step_line(s, all[first].asked, on_cpu ? 0 : t->most);
+    log_warning("%d of %d ranks may run on fewer cores than the job's --cpus-per-task asked for, "
+                "rank %d (%s) on %d of %d: srun does not inherit it; use %s", n, s->size, first,
+                comm_host(s->comm, first), all[first].cpus, all[first].asked, line);
+    free(line);
 }
 
 int session_check_binding(struct session *session, struct err *err)
@@ -397,15 +495,18 @@ int session_check_binding(struct session *session, struct err *err)
     struct bound mine = own(s->node, &s->settings.step);
     struct bound *all = mem_new((size_t)s->size, sizeof(*all));
     void *block = NULL;
+    struct tally t = { 0 };
     int bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
 
     for (int r = 0; r < s->size && !bad; r++)
         memcpy(&all[r], parts[r], sizes[r] < sizeof(*all) ? sizes[r] : sizeof(*all));
+    if (!bad)
+        t = count(s, all);
     if (!bad && s->rank == 0) {
-        check_nodes(s);
-        check_cpus(s, all);
+        check_cpus(s, all, &t);
+        bad = session_check_nodes(s, count_hosts(s), err);
     }
-    bad = bad || check_gpus(s, all, err);
+    bad = bad || check_gpus(s, all, &t, err);
     free(block);
     free(all);
     free(parts);

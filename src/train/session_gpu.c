@@ -67,6 +67,18 @@ void session_suit_gpus(struct session *session)
     free(name);
 }
 
+/* With the line to use, where that is what is wrong. */
+static int refuse(const struct session *s, const struct gpu_choice *mine, struct err *err)
+{
+    char *line = mine->unseen ? session_gpu_line(s) : NULL;
+
+    err_set(err, "--device cuda%s: no GPU can be used: %s%s%s",
+            s->settings.device_given ? "" : ", since there are GPUs (--device cpu does without)",
+            mine->why ? mine->why : "there is none", line ? "; use " : "", line ? line : "");
+    free(line);
+    return -1;
+}
+
 int session_choose_gpu(struct session *session, struct err *err)
 {
     struct session *s = session;
@@ -83,10 +95,7 @@ int session_choose_gpu(struct session *session, struct err *err)
     if (mine->address[0])
         snprintf(s->gpu, sizeof(s->gpu), "%s", mine->address);
     else
-        bad = err_set(err, "--device cuda%s: no GPU can be used: %s",
-                      s->settings.device_given ? ""
-                                               : ", since there are GPUs (--device cpu does without)",
-                      mine->why ? mine->why : "there is none");
+        bad = refuse(s, mine, err);
     bad = bad || check_nccl(s, &choices, err);
     find_oldest(s, &choices);
     gpu_choices_clear(&choices);

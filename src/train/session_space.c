@@ -92,9 +92,14 @@ static int compare(const struct session *s, const struct need *one, struct err *
     const char *path = s->settings.checkpoint;
     struct room room;
     double n = n_more(s);
+    char *unasked;
 
     if (room_in(path, &room, err) < 0)
         return -1;
+    unasked = room_unasked(path, &room);
+    if (unasked)
+        log_debug("%s", unasked);
+    free(unasked);
     if (one->bytes > room.bytes)
         return err_set(err, "%s: no space left for one checkpoint: it takes %.4g MB, %.4g MB %s",
                        path, 1e-6 * one->bytes, 1e-6 * room.bytes, room_said(room.bytes_limit));

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,7 +139,7 @@ static bool has_sums(void)
 
 struct inventory {
     const struct staging_table *table;
-    double bytes;               /* of copies that are there */
+    double bytes, files;        /* of copies that are there */
 };
 
 static void add_copy(void *context, const char *text)
@@ -148,16 +149,40 @@ static void add_copy(void *context, const char *text)
     int item = name.kind == STAGING_COPY || name.kind == STAGING_LEFT
                    ? staging_find(inventory->table, name.key) : -1;
 
-    if (item >= 0)
-        inventory->bytes += (double)inventory->table->items[item].file->map.size;
+    if (item < 0)
+        return;
+    inventory->bytes += (double)inventory->table->items[item].file->map.size;
+    inventory->files++;
+}
+
+static void compare(const struct staging *s, double all, double bytes, double files)
+{
+    struct err ignored = { 0 };
+    struct room room;
+    char *unasked;
+
+    if (room_in(s->path, &room, &ignored) < 0)
+        return;
+    /* STAGING_BUSY is one. */
+    room.files = fmax(room.files - 1, 0);
+    unasked = room_unasked(s->path, &room);
+    if (unasked)
+        log_debug("%s", unasked);
+    free(unasked);
+    if (bytes > room.bytes)
+        log_warning("--stage-to: %s: %.0f files are to be copied, of which %.4g MB are not there "
+                    "yet, and %.4g MB %s: what does not fit is read from where it is", s->path, all,
+                    1e-6 * bytes, 1e-6 * room.bytes, room_said(room.bytes_limit));
+    else if (files > room.files)
+        log_warning("--stage-to: %s: %.0f files are to be copied, of which %.0f are not there yet, "
+                    "and %.0f %s: what does not fit is read from where it is", s->path, all, files,
+                    room.files, room_said(room.files_limit));
 }
 
 /* What there is no room for is read from where it is: that is known before the first step. */
-static void check_room(struct staging *s)
+static void check_room(const struct staging *s)
 {
     struct inventory there = { .table = &s->table };
-    struct err ignored = { 0 };
-    struct room room;
     double bytes = 0, files = 0;
 
     for (int i = 0; i < s->table.n; i++) {
@@ -169,11 +194,7 @@ static void check_room(struct staging *s)
         files++;
     }
     staging_list(s->fd, add_copy, &there);
-    bytes -= there.bytes;
-    if (room_in(s->path, &room, &ignored) == 0 && bytes > room.bytes)
-        log_warning("--stage-to: %s: %.0f files are to be copied, of which %.4g MB are not there "
-                    "yet, and %.4g MB %s: what does not fit is read from where it is", s->path,
-                    files, 1e-6 * bytes, 1e-6 * room.bytes, room_said(room.bytes_limit));
+    compare(s, files, bytes - there.bytes, files - there.files);
 }
 
 struct staging *staging_open(const struct staging_options *options, struct err *err)

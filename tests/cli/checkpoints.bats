@@ -514,6 +514,49 @@ wait_for_file() {
     done
 }
 
+# on_tmpfs OPTIONS ARGUMENTS...: 20 steps, with checkpoints on such a file system.
+on_tmpfs() {
+    local options=$1
+    shift
+    run timeout 120 unshare -m sh -c 'mount -t tmpfs -o "$1" none "$2" && shift 2 && "$@"' sh \
+        "$options" "$DIR/box" "$TASUKI" train ${RUN%--checkpoint*} --steps 20 \
+        --checkpoint "$DIR/box/out" "$@"
+    echo "$output"
+}
+
+# The file system's root is one, the directory of checkpoints and its lock are two more.
+@test "a file system with too few inodes for a checkpoint is an error with numbers, before step 1" {
+    can_mount
+    on_tmpfs nr_inodes=6 --ranks-in-process 2 --stages 2 --checkpoint-every 5
+    [ "$status" -eq 1 ]
+    [[ "$output" =~ box/out:\ no\ space\ left\ for\ one\ checkpoint:\ it\ takes\ 4\ files,\ [0-3]\ are\ free ]]
+    [ "$(grep -c 'no space left' <<<"$output")" -eq 1 ]
+    [[ "$output" != *": train "* ]]
+}
+
+@test "inodes for fewer checkpoints than are to stay are a warning with numbers" {
+    can_mount
+    on_tmpfs nr_inodes=12 --checkpoint-every 1 --keep 3
+    [[ "$output" =~ warning:\ .*box/out:\ up\ to\ 4\ more\ checkpoints\ of\ 3\ files\ take\ 12\ files,\ [0-9]\ are\ free\ \(--keep,\ --checkpoint-every\) ]]
+    [ "$(grep -c "warning: .*more checkpoints" <<<"$output")" -eq 1 ]
+    [ "$status" -eq 1 ]         # and it was right
+    on_tmpfs nr_inodes=40 --checkpoint-every 1 --keep 3
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"more checkpoints"* ]]
+}
+
+@test "where quotas cannot be asked that is said to who asks for more words" {
+    can_mount
+    setpriv --reuid=65534 --regid=65534 --clear-groups "$TASUKI" --version >/dev/null 2>&1 ||
+        skip "another user cannot run it here"
+    run timeout 120 unshare -m sh -c 'mount -t tmpfs -o mode=1777 none "$1" && cd "$1" && shift &&
+        exec setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/ "$@"' sh "$DIR/box" \
+        "$TASUKI" train -v ${RUN%--checkpoint*} --steps 2 --checkpoint out
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"out: quotas of this file system (tmpfs) cannot be asked: what it shows as free counts"* ]]
+}
+
 # begun LOG: the steps after which checkpoints began.
 begun() {
     sed -nE 's/.*"event":"checkpoint","step":([0-9]*).*/\1/p' "$1" | xargs

@@ -141,6 +141,42 @@ mpirun -n 6 --map-by ppr:2:node tasuki ..."* ]]
     [[ "$output" == *"the nodes of this job are not known: PE_HOSTFILE=/nonexistent: No such file"* ]]
 }
 
+@test "more ranks on a node than the job has there are an error, unless mpirun was told so" {
+    has_mpi || skip "no MPI"
+    local host=$(hostname)
+    unset SLURM_JOB_ID
+    printf '%s\n' "$host" "$host" n2 n2 >nodes
+    export PBS_JOBID=7.server PBS_NODEFILE=$PWD/nodes
+    # An MPI that does not know of the job: three ranks on one node.
+    echo "localhost slots=3" >slots
+    run mpirun --hostfile slots -n 3 "$TASUKI" train $RUN --steps 1 --stages 1
+    one_error 2 "3 ranks are on $host, where this job of PBS has 2 slots (PBS_NODEFILE=$PWD/nodes); \
+use mpirun -n 4 --map-by ppr:2:node tasuki ..., with --hostfile where this MPI does not know the \
+scheduler; where more are meant, mpirun --oversubscribe, or TASUKI_OVERSUBSCRIBE=1"
+    TASUKI_OVERSUBSCRIBE=1 mpirun --hostfile slots -n 3 "$TASUKI" train $RUN --steps 1 --stages 1
+    # What the hostfile says is mpirun's to know.
+    echo "localhost slots=1" >slots
+    mpirun --hostfile slots --oversubscribe -n 3 "$TASUKI" train $RUN --steps 1 --stages 1
+    # Threads of one process take one slot.
+    threads 3 --steps 1 --stages 1
+}
+
+@test "topo says what the allocation of another scheduler is" {
+    printf '%s\n' n1 n1 n2 n2 >nodes
+    unset SLURM_JOB_ID
+    PBS_JOBID=7.server PBS_NODEFILE=$PWD/nodes run "$TASUKI" topo
+    [ "$status" -eq 0 ]
+    [ "${lines[0]}" = "PBS job 7.server: 2 nodes, 4 slots" ]
+    PJM_JOBID=8 PJM_O_NODEINF=$PWD/nodes PJM_PROC_BY_NODE=4 run "$TASUKI" topo
+    [ "${lines[0]}" = "PJM job 8: 2 nodes, 8 slots" ]
+    echo 'n1 4 all.q@n1 UNDEFINED' >hosts
+    SGE_TASK_ID=undefined JOB_ID=9 PE_HOSTFILE=$PWD/hosts run "$TASUKI" topo
+    [ "${lines[0]}" = "Grid Engine job 9: 1 node, 4 slots" ]
+    PBS_JOBID=7.server PBS_NODEFILE=/nonexistent run "$TASUKI" topo
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"the nodes of this job are not known: PBS_NODEFILE=/nonexistent: No such file"* ]]
+}
+
 @test "what all ranks find wrong is said once" {
     cp "$DEMO/digits-train.safetensors" "$DIR/data.safetensors"
     truncate -s 5000 "$DIR/data.safetensors"

@@ -149,10 +149,10 @@ staged_alike() {
     [ -z "$(ls -A "$DISK")" ]
 }
 
-# staged_on_small KILOBYTES: on a disk of so many, seen by this run only.
+# staged_on_small OPTIONS: on a disk that is mounted so, seen by this run only.
 staged_on_small() {
     unshare --map-root-user --mount sh -c '
-        mount -t tmpfs -o size='"$1"'k none "$1" && shift && exec "$@"' sh "$DISK" \
+        mount -t tmpfs -o '"$1"' none "$1" && shift && exec "$@"' sh "$DISK" \
         env TASUKI_TEST_DELAY=1:10000 \
         "$TASUKI" train --precision float64 --seed 5 --log "$DIR/log" $DIGITS --steps 40 \
         --micro-batches 2 --data "$DATA" --test "$DIR/digits-test.safetensors" --stage-to "$DISK" 2>&1
@@ -163,7 +163,7 @@ staged_on_small() {
     set -- $DIGITS --micro-batches 2 --steps 40 --data "$DATA" \
         --test "$DIR/digits-test.safetensors"
     curve "$DIR/plain" 1 "$@"
-    run staged_on_small 256
+    run staged_on_small size=256k
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *"warning: --stage-to: $OWN"*": no room for 1 of 2 files"* ]]
@@ -172,6 +172,22 @@ staged_on_small() {
 not there yet, and 0."*" MB are free: what does not fit is read from where it is"* ]]
     grep -q '"event":"staged".*"bytes":93872,' "$DIR/log"
     diff <(bits "$DIR/plain") <(bits "$DIR/log")
+}
+
+# Of its inodes the file system's root, the folder and the mark of the copier have three.
+@test "where the disk has no inodes for all files that is known before the first step" {
+    unshare --map-root-user --mount true || skip "this machine allows no namespaces"
+    curve "$DIR/plain" 1 $DIGITS --micro-batches 2 --steps 40 --data "$DATA" \
+        --test "$DIR/digits-test.safetensors"
+    run staged_on_small nr_inodes=4
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" =~ warning:\ --stage-to:\ .*:\ 2\ files\ are\ to\ be\ copied,\ of\ which\ 2\ are\ not\ there\ yet,\ and\ 1\ are\ free:\ what\ does\ not\ fit ]]
+    [[ "$output" == *"warning: --stage-to: $OWN"*": no room for 1 of 2 files"* ]]
+    diff <(bits "$DIR/plain") <(bits "$DIR/log")
+    run staged_on_small nr_inodes=20
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"are to be copied, of which"* ]]
 }
 
 # The disk is full before the file is complete: here it may have no more than 200 KiB.

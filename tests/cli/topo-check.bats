@@ -114,6 +114,79 @@ setup() {
     TASUKI_SYSFS=$BATS_TEST_TMPDIR/none run "$TASUKI" topo --check
     [ "$status" -eq 3 ]
     [[ "$output" == *"hidden by the container: /sys is not there"* ]]
-    run "$TASUKI" topo
-    [[ "$output" == *"inside a container of Apptainer; the launcher's PMIx is 4.2.2"* ]]
+}
+
+@test "a driver that the kernel has and the container lacks is found" {
+    [ ! -e /dev/infiniband ] || skip "this machine has InfiniBand"
+    mkdir -p "$BATS_TEST_TMPDIR/sys/class/net" "$BATS_TEST_TMPDIR/proc/driver/nvidia"
+    echo "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104" \
+        >"$BATS_TEST_TMPDIR/proc/driver/nvidia/version"
+    export APPTAINER_CONTAINER=/images/tasuki.sif TASUKI_SYSFS=$BATS_TEST_TMPDIR/sys \
+        TASUKI_PROCFS=$BATS_TEST_TMPDIR/proc TASUKI_NVML=/nonexistent/libnvidia-ml.so.1
+    run "$TASUKI" topo --check
+    echo "$output"
+    [ "$status" -eq 3 ]
+    [[ "$output" == "1 problem on 1 of 1 node"* ]]
+    [[ "$output" == *"hidden by the container: NVIDIA's driver is not there: no GPU can be used"$'\n'*\
+"--nv for the driver"* ]]
+    printf 'gpu 0000:10:00.0\nname Tesla P100-SXM2-16GB\nuuid GPU-1\n' >"$BATS_TEST_TMPDIR/nvml.txt"
+    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so TASUKI_FAKE_NVML=$BATS_TEST_TMPDIR/nvml.txt
+    run "$TASUKI" topo --check
+    echo "$output"
+    [ "$status" -eq 0 ]
+    # Outside of one neither is looked for; the machine of this test may be one itself.
+    unset APPTAINER_CONTAINER
+    [ ! -e /.dockerenv ] && [ ! -e /run/.containerenv ] && [ ! -e /.singularity.d ] || return 0
+    TASUKI_NVML=/nonexistent/libnvidia-ml.so.1 run "$TASUKI" topo --check
+    [ "$status" -eq 0 ]
+    [[ "$output" != *PMIx* ]]
+}
+
+# The version of the PMIx that tasuki-mpi.so is linked to; none without.
+client_version() {
+    local module=$TASUKI_PKGLIBDIR/tasuki-mpi.so library
+    library=$(ldd "$module" 2>/dev/null | awk '/libpmix/ { print $3; exit }')
+    [ -n "$library" ] || library=none
+    [ "$library" = none ] || library=$(strings "$library" |
+        sed -nE 's/^OpenPMIx ([0-9]+\.[0-9]+\.[0-9]+[a-z0-9]*)[, ].*/\1/p' | head -n 1)
+    echo "$library"
+}
+
+@test "inside a container the check says which PMIx the program and the launcher have" {
+    local client
+    [ ! -e /dev/infiniband ] || skip "this machine has InfiniBand"
+    mkdir -p "$BATS_TEST_TMPDIR/sys/class/net"
+    export APPTAINER_CONTAINER=/images/tasuki.sif TASUKI_SYSFS=$BATS_TEST_TMPDIR/sys
+    client=$(client_version)
+    [ -n "$client" ]
+    PMIX_VERSION=4.2.2 run "$TASUKI" topo --check
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$output" = "0 problems on 0 of 1 node"$'\n'"PMIx: client $client, server 4.2.2" ]
+    PMIX_VERSION=4.2.2 run "$TASUKI" topo --check --format json
+    [[ "$output" == *"\"text\": \"PMIx: client $client, server 4.2.2\""* ]]
+    env -u PMIX_VERSION "$TASUKI" topo --check | grep -x "PMIx: client $client, server none"
+    TASUKI_PKGLIBDIR=$BATS_TEST_TMPDIR PMIX_VERSION=4.2.2 run "$TASUKI" topo --check
+    [ "$status" -eq 0 ]
+    [[ "$output" == *$'\n'"PMIx: client none, server 4.2.2" ]]
+    PMIX_VERSION=4.2.2 run "$TASUKI" topo
+    [[ "$output" == *"inside a container of Apptainer"*"PMIx "*"client $client, server 4.2.2"* ]]
+    # It is no part of what the machine is.
+    "$TASUKI" topo -q --save-machine here -o "$BATS_TEST_TMPDIR/here.json"
+    grep -q '"nodes"' "$BATS_TEST_TMPDIR/here.json"
+    ! grep -E '"(container|pmix_)' "$BATS_TEST_TMPDIR/here.json"
+}
+
+@test "a launcher whose PMIx is too old for that of the container is found" {
+    [ ! -e /dev/infiniband ] || skip "this machine has InfiniBand"
+    [ "$(client_version)" != none ] || skip "built without PMIx"
+    mkdir -p "$BATS_TEST_TMPDIR/sys/class/net"
+    export APPTAINER_CONTAINER=/images/tasuki.sif TASUKI_SYSFS=$BATS_TEST_TMPDIR/sys
+    PMIX_VERSION=2.2.5 run "$TASUKI" topo --check
+    echo "$output"
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"PMIx inside and outside the container: client "*", server 2.2.5; clients of \
+another series take servers from 3.2 on"* ]]
+    [[ "$output" == *"PMIx: client "*", server 2.2.5"* ]]
+    [[ "$output" != *--exclude* ]]
 }

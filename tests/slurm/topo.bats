@@ -589,15 +589,104 @@ and take turns; a GPU for each: srun --mpi=pmix -N2 --ntasks-per-node=2 --gpus-p
     [[ "$output" != *"share a GPU"* ]]
 }
 
+# The same with the environment of each task as this shell code makes it.
+demo_tasks() {
+    local demo=$srcdir/etc/demo code=$1
+    shift
+    srun --mpi=pmix "$@" sh -c "$code"'
+        exec "$@"' sh "$TASUKI" train "$demo/digits.onnx" --data "$demo/digits-train.safetensors" \
+        --global-batch 16 --batchnorm-samples 4 --steps 2 --stages 1 --log log $device
+}
+
+@test "tasks that are shown no GPU while others are end a run, with the task, its node and the line to use" {
+    local none='[ $SLURM_PROCID -lt 3 ] || export CUDA_VISIBLE_DEVICES=NoDevFiles'
+    with_driver
+    for device in "" "--device cuda"; do
+        run demo_tasks "$none" -N2 --ntasks-per-node=2 --gpus-per-node=2
+        echo "$output"
+        [ "$status" -ne 0 ]
+        [[ "$output" == *"rank 3 (n"?") is shown no GPU, 3 of 4 ranks are; use srun --mpi=pmix -N2 \
+--ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=none tasuki ..."* ]]
+        [ "$(grep -c 'is shown no GPU' <<<"$output")" -eq 1 ]
+        [ -n "$device" ] || [[ "$output" == *", or --device cpu, where none are meant"* ]]
+        [ -z "$device" ] || [[ "$output" != *"--device cpu"* ]]
+    done
+    device="--device cpu"
+    demo_tasks "$none" -N2 --ntasks-per-node=2 --gpus-per-node=2
+}
+
+@test "where no task is shown a GPU --device cuda is one error, with the line to use" {
+    with_driver
+    device="--device cuda"
+    run demo_tasks 'export CUDA_VISIBLE_DEVICES=NoDevFiles' -N2 --ntasks-per-node=1
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"n"?" has 4 GPUs"*", and no rank is shown any; use srun --mpi=pmix -N2 \
+--ntasks-per-node=4 --gpus-per-node=4 tasuki ..."* ]]
+    [ "$(grep -c 'no rank is shown any' <<<"$output")" -eq 1 ]
+    [[ "$output" != *"no GPU can be used"* ]]
+}
+
+# A control group for each task is a driver that shows each another GPU.
+@test "tasks whose GPUs are hidden from each other are warned of once, with the line to use" {
+    local own='export TASUKI_FAKE_NVML=$PWD/own$SLURM_LOCALID CUDA_VISIBLE_DEVICES=0'
+    with_driver
+    printf 'gpu 0000:10:00.0\nname Tesla P100-SXM2-16GB\nuuid GPU-1\n' >own0
+    printf 'gpu 0000:20:00.0\nname Tesla P100-SXM2-16GB\nuuid GPU-2\n' >own1
+    device="--device cuda"
+    run demo_tasks "$own" -N2 --ntasks-per-node=2 --gpus-per-task=1
+    echo "$output"
+    [[ "$output" == *"warning: 4 of 4 ranks, rank 0 (n"?") for one, are shown their own GPUs only \
+(--gpus-per-task, --gpu-bind), which cannot reach each other by NVLink or PCIe then; use srun \
+--mpi=pmix -N2 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=none tasuki ..."* ]]
+    [ "$(grep -c 'their own GPUs only' <<<"$output")" -eq 1 ]
+    # One on each node has nobody to reach there, and one driver for all hides nothing.
+    run demo_tasks "$own" -N2 --ntasks-per-node=1 --gpus-per-task=1
+    [[ "$output" != *"their own GPUs only"* ]]
+    run demo_steps -N2 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=none
+    [[ "$output" != *"their own GPUs only"* ]]
+    # The check has the line, too.
+    run srun --mpi=pmix -N2 --ntasks-per-node=2 --gpus-per-task=1 sh -c "$own"'
+        exec "$@"' sh "$TASUKI" topo --check --measure none
+    echo "$output"
+    [[ "$output" == *"GPUs are isolated"*"srun --mpi=pmix --ntasks-per-node=N --gpus-per-node=N \
+--gpu-bind=none tasuki ..."* ]]
+}
+
 @test "a run says that --cpus-per-task was not inherited" {
     device="--device cpu"
     SLURM_CPUS_PER_TASK=2 run demo_steps -N1 -n1
     echo "$output"
     [ "$status" -eq 0 ]
-    [[ "$output" == *"1 of 1 ranks may run on fewer cores"*"use srun --cpus-per-task=2"* ]]
+    [[ "$output" == *"1 of 1 ranks may run on fewer cores"*"srun does not inherit it; use srun \
+--mpi=pmix -N1 --ntasks-per-node=1 --cpus-per-task=2 tasuki ..."* ]]
     rm log
     run demo_steps -N1 -n1 --cpus-per-task=2
     [[ "$output" != *"fewer cores"* ]]
+}
+
+# Slurm stands in for the mpirun of another scheduler, whose job has other nodes, or fewer slots.
+@test "ranks of mpirun on nodes that are not the job's, or too many, are an error with the line to use" {
+    local demo=$srcdir/etc/demo
+    ranks_on() {
+        printf '%s all.q@x UNDEFINED\n' "$@" >nodes
+        run "$lab" run timeout 300 salloc -Q -N2 -w n1,n2 --ntasks-per-node=2 \
+            mpirun -n 4 --map-by ppr:2:node:oversubscribe env -u SLURM_JOB_ID -u SLURM_STEP_ID \
+            -u OMPI_MCA_mpi_oversubscribe SGE_TASK_ID=undefined JOB_ID=7 PE_HOSTFILE="$PWD/nodes" \
+            "$TASUKI" train "$demo/digits.onnx" --data "$demo/digits-train.safetensors" --device cpu \
+            --global-batch 16 --batchnorm-samples 4 --steps 1 --stages 1 --launcher none
+        echo "$output"
+    }
+    ranks_on "n1 2" "n3 2"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"rank 2 is on n2, which is no node of this job of Grid Engine \
+(PE_HOSTFILE=$PWD/nodes); use mpirun -n 4 --map-by ppr:2:node tasuki ..."* ]]
+    [ "$(grep -c 'is no node of this job' <<<"$output")" -eq 1 ]
+    ranks_on "n1 2" "n2 1"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"2 ranks are on n2, where this job of Grid Engine has 1 slot "* ]]
+    ranks_on "n1.site 2" "n2.site 2"
+    [ "$status" -eq 0 ]
 }
 
 # The last one: outside of the lab its address leads nowhere; then its controller is gone.

@@ -172,6 +172,45 @@ static void no_checkpoint_goes_where_a_link_of_another_user_leads(void **state)
     assert_int_equal(file_check_link(best, &err), -1);
 }
 
+/* A folder of a project: its group, which this user is none of, and the owner may write there. */
+static void make_project(const char *path)
+{
+    assert_int_equal(mkdir(path, 0777), 0);
+    assert_int_equal(chown(path, 1000, 60000), 0);
+    assert_int_equal(chmod(path, 02770), 0);
+}
+
+static void no_checkpoint_goes_where_a_member_of_the_group_leads(void **state)
+{
+    char project[600], run[700], made[800], deeper[800], target[600];
+    struct err err = { 0 };
+
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    snprintf(project, sizeof(project), "%s/project", directory);
+    snprintf(run, sizeof(run), "%s/run", project);
+    snprintf(made, sizeof(made), "%s/." STEP ".tmp", run);
+    snprintf(deeper, sizeof(deeper), "%s/deeper", run);
+    make_project(project);
+    elsewhere(run, target);
+    /* At the end of the path, */
+    assert_int_equal(lchown(run, 1001, 60000), 0);
+    assert_int_equal(checkpoint_start(run, made, &err), -1);
+    assert_contains(err.text, "project/run: is a link that another user made (user 1001)");
+    /* and in its midst: nothing is made where it leads. */
+    assert_int_equal(checkpoint_start(deeper, made, &err), -1);
+    assert_contains(err.text, "project/run/deeper: ");
+    assert_contains(err.text, "project/run is a link that another user made (user 1001)");
+    file_mkdirs(deeper);
+    assert_int_equal(access(deeper, F_OK), -1);
+    /* The folder's owner, root and this user may. */
+    assert_int_equal(lchown(run, 1000, 60000), 0);
+    assert_int_equal(checkpoint_start(run, made, &err), 0);
+    assert_int_equal(lchown(run, 0, 0), 0);
+    assert_int_equal(checkpoint_start(deeper, made, &err), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -186,6 +225,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_link_in_place_of_latest_gives_way, setup, teardown),
         cmocka_unit_test_setup_teardown(no_checkpoint_goes_where_a_link_of_another_user_leads,
                                         setup, teardown),
+        cmocka_unit_test_setup_teardown(no_checkpoint_goes_where_a_member_of_the_group_leads, setup,
+                                        teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

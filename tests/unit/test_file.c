@@ -13,6 +13,7 @@
 #include <sys/xattr.h>
 
 #include "base/file.h"
+#include "base/mem.h"
 
 static char *directory, path[600];
 
@@ -271,6 +272,89 @@ static void a_mapping_is_replaced_under_its_readers(void **state)
     unlink(other);
 }
 
+/* Tests as root: user 1000 owns folders, others put links there. */
+static char *place_link(const char *folder, mode_t mode, const char *target, uid_t maker)
+{
+    char *link = mem_printf("%s/link", folder);
+
+    assert_int_equal(chown(folder, 1000, 60000), 0);
+    assert_int_equal(chmod(folder, mode), 0);
+    unlink(link);
+    assert_int_equal(symlink(target, link), 0);
+    assert_int_equal(lchown(link, maker, 60000), 0);
+    return link;
+}
+
+static void expect_link(const char *at, const char *refused)
+{
+    struct err err = { 0 };
+    int result = file_check_link(at, &err);
+
+    if (refused) {
+        assert_int_equal(result, -1);
+        assert_contains(err.text, refused);
+    } else if (result) {
+        fail_msg("%s", err.text);
+    }
+}
+
+static void links_of_others_are_refused_where_others_may_make_them(void **state)
+{
+    static const struct { mode_t mode; uid_t maker; bool refused; } cases[] = {
+        { 02770, 1001, true }, { 01777, 1001, true }, { 0777, 1001, true }, { 0775, 1001, true },
+        { 02770, 1000, false }, { 02770, 0, false }, { 0755, 1001, false }, { 0700, 1001, false },
+    };
+
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *why = cases[i].refused ? "is a link that another user made (user 1001)" : NULL;
+        char *link = place_link(directory, cases[i].mode, "/tmp", cases[i].maker);
+        char *inside = mem_printf("%s/a/b", link), *slashes = mem_printf("%s//", link);
+
+        expect_link(link, why);
+        expect_link(inside, why);
+        expect_link(slashes, why);
+        unlink(link);
+        free(inside);
+        free(slashes);
+        free(link);
+    }
+}
+
+static void what_a_link_of_ones_own_leads_through_is_looked_at_too(void **state)
+{
+    char *project, *foreign, *own, *relative, *loop;
+
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    project = mem_printf("%s/project", directory);
+    own = mem_printf("%s/own", directory);
+    relative = mem_printf("%s/relative", directory);
+    loop = mem_printf("%s/loop", directory);
+    assert_int_equal(mkdir(project, 0777), 0);
+    foreign = place_link(project, 02770, "/tmp", 1001);
+    assert_int_equal(symlink(foreign, own), 0);
+    assert_int_equal(symlink("project/../project/./link/", relative), 0);
+    assert_int_equal(symlink("loop", loop), 0);
+    expect_link(own, "project/link is a link that another user made (user 1001)");
+    expect_link(relative, "link is a link that another user made (user 1001)");
+    expect_link(loop, NULL);
+    expect_link("nowhere/at/all", NULL);
+    unlink(foreign);
+    unlink(own);
+    unlink(relative);
+    unlink(loop);
+    rmdir(project);
+    free(project);
+    free(foreign);
+    free(own);
+    free(relative);
+    free(loop);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +371,10 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(a_mapping_shows_another_file_or_what_it_showed, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(links_of_others_are_refused_where_others_may_make_them,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(what_a_link_of_ones_own_leads_through_is_looked_at_too,
+                                        setup, teardown),
         cmocka_unit_test(what_is_written_in_place_of_a_file_is_not_dropped),
         cmocka_unit_test(hash_is_xxh3),
     };

@@ -123,6 +123,32 @@ static void test_limits(void **state)
     assert_int_equal(room.files_limit, ROOM_DISK);
 }
 
+/* Network file systems have no device of this host. */
+static void test_unasked(void **state)
+{
+    char *text;
+    struct stat status;
+    struct room room;
+    FILE *file;
+
+    (void)state;
+    has_quotas = true;
+    room = room_here();
+    assert_null(room_unasked(folder, &room));
+    assert_return_code(stat(folder, &status), errno);
+    file = fopen(mounts, "w");
+    fprintf(file, "21 1 %u:%u / /home rw,relatime shared:1 - nfs4 nas:/home rw\n",
+            major(status.st_dev), minor(status.st_dev));
+    fclose(file);
+    room = room_here();
+    assert_string_equal(room.unasked, "nfs4");
+    assert_int_equal(room.bytes_limit, ROOM_DISK);
+    text = room_unasked("out", &room);
+    assert_string_equal(text, "out: quotas of this file system (nfs4) cannot be asked: what it shows "
+                              "as free counts");
+    free(text);
+}
+
 static void test_missing(void **state)
 {
     struct err err;
@@ -139,6 +165,7 @@ int main(void)
         cmocka_unit_test(test_disk),
         cmocka_unit_test(test_quotas),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_unasked),
         cmocka_unit_test(test_missing),
     };
 
