@@ -87,7 +87,7 @@ struct train_settings {
     bool resume;
     const char *resume_from;    /* a checkpoint's directory; NULL: none is named */
     const char *log, *trace;
-    double report_every;        /* seconds; 0: never */
+    struct period report_every; /* 0: never */
     const char *prometheus;     /* file of metrics; NULL: none */
     struct job_names job;
     struct job_limit limit;     /* of it */
