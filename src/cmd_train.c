@@ -258,6 +258,7 @@ static int choose_comm(const struct options *o, struct train_settings *t, struct
 static int read_patience(const struct options *o, struct train_settings *t, struct err *err)
 {
     if (option_number(o, "deadline", 0, 1e9, 600, &t->deadline, err) < 0 ||
+        option_number(o, "warn-after", 0, 1e9, 30, &t->warn_after, err) < 0 ||
         option_number(o, "lost-after", 0, 500, 20, &t->lost_after, err) < 0)
         return -1;
     if (t->lost_after > 0 && t->lost_after < 10)

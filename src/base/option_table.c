@@ -248,6 +248,8 @@ static const struct option_spec table[] = {
       .help = "keep and use measured costs in ~/.cache/tasuki (default: yes)" },
     { .name = "deadline", .argument = "SECONDS", .commands = TRAIN,
       .help = "give up when nothing moves for so long (default: 600; 0: never)" },
+    { .name = "warn-after", .argument = "SECONDS", .commands = TRAIN,
+      .help = "say where all ranks are when nothing moves for so long (default: 30; 0: never)" },
     { .name = "lost-after", .argument = "SECONDS", .commands = TRAIN,
       .help = "end when the network does not reach a node for so long (default: 20; 0: never)" },
     { .name = "on-nan", .argument = "stop|skip|rollback|ignore", .commands = TRAIN,

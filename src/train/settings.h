@@ -73,7 +73,7 @@ struct train_settings {
     enum measure measure;       /* of the links of the machine that it is on */
     bool cuda_graphs;
     const char *cache_directory;    /* of measured costs; NULL: none */
-    double deadline, lost_after;
+    double deadline, warn_after, lost_after;
     struct guard guard;         /* policy and spike */
     struct loss_scale scale;    /* to begin with */
     struct span eval_every;
