@@ -258,6 +258,7 @@ static int choose_comm(const struct options *o, struct train_settings *t, struct
 static int read_patience(const struct options *o, struct train_settings *t, struct err *err)
 {
     if (option_number(o, "deadline", 0, 1e9, 600, &t->deadline, err) < 0 ||
+        option_number(o, "warn-after", 0, 1e9, 30, &t->warn_after, err) < 0 ||
         option_number(o, "lost-after", 0, 500, 20, &t->lost_after, err) < 0)
         return -1;
     if (t->lost_after > 0 && t->lost_after < 10)
@@ -307,9 +308,10 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     t->job = job_names();
     if (job_limit_read(&t->limit, &t->step, err) < 0)
         return -1;
-    if (option_number(o, "report-every", 0, 1e9, REPORT_EVERY, &t->report_every, err) < 0)
+    if (option_period(o, "report-every", (struct period){ REPORT_EVERY, false }, &t->report_every,
+                      err) < 0)
         return -1;
-    if (t->prometheus && t->report_every == 0)
+    if (t->prometheus && t->report_every.n <= 0)
         return err_set_code(err, EXIT_USAGE, "train: --prometheus writes at each report: it "
                             "needs --report-every above 0");
     if (option_word(o, "best", &best, err) < 0 || read_guard(o, t, err) < 0)

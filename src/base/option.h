@@ -100,6 +100,13 @@ struct span {
 };
 int option_span(const struct options *options, const char *name, int64_t min, struct span def,
                 struct span *value, struct err *err);
+/* Seconds, or steps where it ends so: "30", "50steps". */
+struct period {
+    double n;
+    bool steps;
+};
+int option_period(const struct options *options, const char *name, struct period def,
+                  struct period *value, struct err *err);
 /* "2,1" → {2, 1}; *values is malloc'ed, NULL with n 0 where not given. */
 int option_ints(const struct options *options, const char *name, int64_t min, int64_t max,
                 int *n, int **values, struct err *err);

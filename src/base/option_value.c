@@ -232,6 +232,27 @@ int option_span(const struct options *options, const char *name, int64_t min, st
     return 0;
 }
 
+int option_period(const struct options *options, const char *name, struct period def,
+                  struct period *value, struct err *err)
+{
+    const struct setting *setting = option_setting(options, name);
+    const char *text = option_string(options, name, NULL), *end;
+    struct period period = { 0, false };
+
+    if (!setting) {
+        *value = def;
+        return 0;
+    }
+    end = parse_number(text, &period.n);
+    period.steps = end && (strcmp(end, "steps") == 0 || strcmp(end, "step") == 0);
+    if (!end || period.n < 0 || period.n > 1e9 || (*end && !period.steps) ||
+        (period.steps && period.n != floor(period.n)))
+        return wrong(setting, text, err, "a number of seconds, at least 0, or of steps, such as "
+                                         "50steps");
+    *value = period;
+    return 0;
+}
+
 int option_ints(const struct options *options, const char *name, int64_t min, int64_t max,
                 int *n, int **values, struct err *err)
 {

@@ -88,6 +88,7 @@ struct comm *comm_open(const struct launch *launch, struct err *err)
     comm = mem_new(1, sizeof(*comm));
     comm->driver = driver;
     comm->patience.deadline = COMM_DEADLINE;
+    comm->patience.remark = COMM_WARN_AFTER;
     where_at(&comm->where, "start", -1, 0, -1);
     if (open_in_time(driver, comm, launch, err)) {
         free(comm);
@@ -154,6 +155,11 @@ int comm_max_tag(const struct comm *comm)
 void comm_set_deadline(struct comm *comm, double seconds)
 {
     comm->patience.deadline = seconds;
+}
+
+void comm_set_warn_after(struct comm *comm, double seconds)
+{
+    comm->patience.remark = seconds;
 }
 
 void comm_set_lost_after(struct comm *comm, double seconds)
@@ -586,12 +592,29 @@ void comm_follow(struct comm *comm, struct err *err)
         err_prefix(err, "rank %d (%s)", comm->rank, comm->hosts[comm->rank]);
     if (!comm->agreed && comm->driver->fail)
         comm->driver->fail(comm, err->text);
+    if (comm->agreed)
+        watch_hurry(comm->watch);
     watch_leave(comm->watch, comm->agreed ? NULL : err->text);
     comm->watch = NULL;
     if (comm->rank == comm->speaker || !comm->agreed)
         return;
     launch_linger();
     _exit(err->code ? (int)err->code : EXIT_FAILED);
+}
+
+void comm_set_words(struct comm *comm, const struct comm_words *words)
+{
+    watch_set_words(comm->watch, words);
+}
+
+void comm_last_words(struct comm *comm, const struct watch_verdict *verdict,
+                     void (*last)(void *data, const char *text), void *data)
+{
+    struct err err = { 0 };
+
+    blame(comm, verdict, &err);
+    if (err.text[0])
+        last(data, err.text);
 }
 
 int comm_starved(const struct comm *comm)

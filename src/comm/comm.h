@@ -44,6 +44,7 @@ struct launch {
     double deadline;        /* seconds that MPI may take to start: 600; 0: any */
 };
 #define COMM_DEADLINE 600
+#define COMM_WARN_AFTER 30
 /* Fails with the srun or mpirun line to use where ranks would come up as singletons: a step of
  * several tasks without a PMIx server, for instance. All ranks then have the exit code and the
  * first one the text; so it is with comm_open() where the launcher is the wrong one.
@@ -66,6 +67,9 @@ bool comm_same_host(const struct comm *comm, int a, int b);
  * time in which the caller kept asking counts, and anything that completes starts it anew.
  */
 void comm_set_deadline(struct comm *comm, double seconds);
+
+/* Seconds without progress after which comm_words.standstill is called (default 30; 0: never). */
+void comm_set_warn_after(struct comm *comm, double seconds);
 
 /* Seconds after which ranks that the network does not reach are lost, whatever the deadline:
  * default 20; 10 to 500; 0: never.
@@ -163,6 +167,21 @@ void comm_follow(struct comm *comm, struct err *err);
 int comm_starved(const struct comm *comm);
 /* What rank 0 learns of such a failure of another rank is told to 'tell' before it leaves. */
 void comm_tell(struct comm *comm, void (*tell)(void *data, const char *text), void *data);
+
+/* What other threads of this process than its main one say, which does not come to it: it computes, or
+ * waits for a file system.
+ */
+struct comm_words {
+    /* This rank is to say why all end, and then ends: in a second, whether that was said or not. */
+    void (*last)(void *data, const char *text);
+    /* On rank 0: nothing has moved for so long, longer than ever before, and where all ranks are. It
+     * may wait for files. Later: it has moved again after so many seconds, 'ranks' is NULL.
+     */
+    void (*standstill)(void *data, double seconds, const struct sighting *ranks);
+    void *data;
+};
+/* NULL: they say nothing any more; waits until they have ended. */
+void comm_set_words(struct comm *comm, const struct comm_words *words);
 
 /* Leave now, without a collective: flushes nothing, tells the launcher by the exit code. */
 void comm_abort(struct comm *comm, int code) __attribute__((noreturn));

@@ -11,7 +11,7 @@
 #include "comm/patience.h"
 #include "comm/where.h"
 
-#define COMM_DRIVER_VERSION 8
+#define COMM_DRIVER_VERSION 9
 #define COMM_DRIVER_SYMBOL "tasuki_comm_driver"
 
 struct comm_driver {
@@ -25,6 +25,9 @@ struct comm_driver {
     void (*close)(struct comm *comm, bool met);
     int (*exchange)(struct comm *comm, const void *data, size_t size, void **block,
                     const void **parts, size_t *sizes, struct err *err);
+    /* NULL, or the same, but never by the launcher's own means, of which the first exchange is. */
+    int (*share)(struct comm *comm, const void *data, size_t size, void **block,
+                 const void **parts, size_t *sizes, struct err *err);
     int (*broadcast)(struct comm *comm, int root, void **data, size_t *size, struct err *err);
     int (*fence)(struct comm *comm, struct err *err);
     /* The smallest 'value' of all ranks. */
@@ -91,6 +94,12 @@ struct comm_group {
     void *state;                /* the driver's own */
 };
 
+struct watch_verdict;
+
 extern const struct comm_driver comm_threads_driver;
+
+/* By the thread that watches: this rank is to say why, and its main thread does not come to it. */
+void comm_last_words(struct comm *comm, const struct watch_verdict *verdict,
+                     void (*last)(void *data, const char *text), void *data);
 
 #endif

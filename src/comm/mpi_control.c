@@ -60,8 +60,8 @@ static int start_parts(int n, const uint64_t *all, int *sizes, int *starts, size
     return 0;
 }
 
-static int exchange_by_mpi(struct comm *comm, const void *data, size_t size, void **block,
-                           const void **parts, size_t *sizes, struct err *err)
+int mpi_share(struct comm *comm, const void *data, size_t size, void **block, const void **parts,
+              size_t *sizes, struct err *err)
 {
     size_t n = (size_t)comm->size, bytes = 0;
     uint64_t mine = size, *all = mem_new(n, sizeof(*all));
@@ -108,7 +108,7 @@ int mpi_exchange(struct comm *comm, const void *data, size_t size, void **block,
         if (complete)
             free(gathered);
     }
-    return exchange_by_mpi(comm, data, size, block, parts, sizes, err);
+    return mpi_share(comm, data, size, block, parts, sizes, err);
 }
 
 static int broadcast_bytes(struct comm *comm, int root, void *data, size_t size,

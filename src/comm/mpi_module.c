@@ -224,6 +224,7 @@ const struct comm_driver tasuki_comm_driver = {
     .open = mpi_open,
     .close = mpi_close,
     .exchange = mpi_exchange,
+    .share = mpi_share,
     .broadcast = mpi_broadcast,
     .fence = mpi_fence,
     .least = mpi_least,

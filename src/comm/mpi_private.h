@@ -91,6 +91,8 @@ int mpi_collective(struct comm_request *request, struct comm_group *group, void 
 int mpi_collective_next(struct mpi_request *request, bool *done, struct err *err);
 
 /* mpi_control.c */
+int mpi_share(struct comm *comm, const void *data, size_t size, void **block, const void **parts,
+              size_t *sizes, struct err *err);
 int mpi_exchange(struct comm *comm, const void *data, size_t size, void **block,
                  const void **parts, size_t *sizes, struct err *err);
 int mpi_broadcast(struct comm *comm, int root, void **data, size_t *size, struct err *err);

@@ -13,6 +13,8 @@
 
 void patience_renew(struct patience *patience)
 {
+    if (patience->waited > 0)
+        atomic_store_explicit(&patience->remarkable, 0, memory_order_relaxed);
     patience->waited = 0;
     patience->last = 0;
     patience->idle = 0;
@@ -25,6 +27,8 @@ bool patience_over(struct patience *patience)
     if (patience->last > 0 && since < 1)
         patience->waited += since;
     patience->last = time;
+    if (patience->remark > 0 && patience->waited > patience->remark)
+        atomic_store_explicit(&patience->remarkable, 1, memory_order_relaxed);
     return atomic_load_explicit(&patience->broken, memory_order_relaxed) ||
            (patience->deadline > 0 && patience->waited > patience->deadline);
 }

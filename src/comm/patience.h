@@ -11,10 +11,12 @@ struct err;
 
 struct patience {
     double deadline;    /* seconds of asking in vain that are too many; 0: none */
+    double remark;      /* seconds of it that are worth a word; 0: none */
     double waited;      /* seconds asked in vain since something completed */
     double last;        /* when was asked last */
     unsigned idle;      /* rounds without success since then */
     bool crowded;       /* more ranks than cores: sleep rather than spin */
+    atomic_int remarkable;  /* as many have passed (for watch.c) */
     atomic_int broken;  /* another rank is lost: no use in waiting (set by watch.c) */
 };
 

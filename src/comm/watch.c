@@ -6,11 +6,13 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "comm/watch_private.h"
 
@@ -18,7 +20,7 @@
 #define OTHER_FILES 240     /* that MPI and the run have open beside these */
 #define MEETING 60.0        /* seconds in which all must have connected */
 #define ATTEMPT 5.0         /* for one address */
-#define LOST_AFTER 20.0     /* of silence */
+#define FIRST_LINK (1 + LINK_ADDRESSES)     /* of polls */
 #define START 1.0           /* who dies before it is watched dies unseen: wait for that */
 
 /* Connections -------------------------------------------------------------------------- */
@@ -85,6 +87,7 @@ static void hear_where(struct heard *heard, const struct note *note)
 {
     heard->time = clock_now();
     heard->at = note->at;
+    heard->waits = note->waits != 0;
     heard->missed = 0;
 }
 
@@ -111,6 +114,13 @@ static void take_news(struct watch *w, const struct link *link, const struct not
         hear_where(&w->heard[link->rank], note);
 }
 
+/* By a verdict, that is: nothing else comes from those that watch to who does not run. */
+static void be_woken(struct link *link)
+{
+    link->state = LINK_LIVE;
+    link_wakes(link);
+}
+
 static void take_note(struct watch *w, struct link *link, const struct note *note)
 {
     if (link->state == LINK_NEW) {
@@ -118,7 +128,7 @@ static void take_note(struct watch *w, struct link *link, const struct note *not
     } else if (link->state == LINK_GREETED) {
         if (note->kind == NOTE_WELCOME &&
             memcmp(note->token, place_of(w, link)->token, sizeof(note->token)) == 0)
-            link->state = LINK_LIVE;
+            be_woken(link);
         else
             try_next(w, link);
     } else if (note->kind == NOTE_BYE || note->kind == NOTE_FAILED) {
@@ -162,21 +172,22 @@ static struct link *free_link(struct watch *w)
     return NULL;
 }
 
-static void accept_all(struct watch *w)
+static void accept_all(struct watch *w, int listener)
 {
     struct link *link, stranger;
 
-    while ((link = free_link(w)) && link_accept(link, w->listener, clock_now() + ATTEMPT))
+    while ((link = free_link(w)) &&
+           link_accept(link, listener, w->n_peers, w->peers, clock_now() + ATTEMPT))
         ;
-    if (!link && link_accept(&stranger, w->listener, 0))
+    if (!link && link_accept(&stranger, listener, w->n_peers, w->peers, 0) > 0)
         link_close(&stranger);
 }
 
-static void close_listener(struct watch *w)
+static void close_listeners(struct watch *w)
 {
-    if (w->listener >= 0)
-        close(w->listener);
-    w->listener = -1;
+    for (int i = 0; i < w->n_listeners; i++)
+        close(w->listeners[i]);
+    w->n_listeners = 0;
 }
 
 /* The thread --------------------------------------------------------------------------- */
@@ -196,8 +207,9 @@ static int next_due(const struct watch *w)
     soonest(&next, w->suspect_at);
     soonest(&next, w->beat_at);
     soonest(&next, w->look_at);
+    soonest(&next, w->cut_at);
     soonest(&next, w->leave_by);
-    if (w->listener >= 0)
+    if (w->n_listeners > 0)
         soonest(&next, w->end_of_meeting);
     for (int i = 0; i < w->n_links; i++)
         if (w->links[i].state != LINK_FREE && w->links[i].state != LINK_LIVE)
@@ -238,8 +250,8 @@ static void do_what_is_due(struct watch *w)
         else
             link_close(link);
     }
-    if (w->listener >= 0 && (time >= w->end_of_meeting || w->welcomed >= w->comm->size - 1))
-        close_listener(w);
+    if (time >= w->end_of_meeting || w->welcomed >= w->comm->size - 1 || w->decided)
+        close_listeners(w);
     if (w->decide_at > 0 && time >= w->decide_at)
         watch_judge(w);
     if (w->suspect_at > 0 && time >= w->suspect_at)
@@ -248,36 +260,41 @@ static void do_what_is_due(struct watch *w)
         watch_note_stuck(w);
     if (w->look_at > 0 && time >= w->look_at)
         watch_judge_standstill(w);
-    if (time >= w->beat_at) {
+    if (time >= w->beat_at || (w->cut_at > 0 && time >= w->cut_at))
         watch_look_for_cuts(w);
+    if (time >= w->beat_at) {
         watch_look_for_silence(w);
+        watch_look_for_standstill(w);
         watch_say_where(w);
     }
     if (w->leave_by > 0 && time >= w->leave_by)
-        _exit(EXIT_FAILED);
+        watch_end(w);
 }
 
 static void wait_for_something(struct watch *w)
 {
     w->polls[0] = (struct pollfd){ .fd = w->wake, .events = POLLIN };
-    w->polls[1] = (struct pollfd){ .fd = w->listener, .events = POLLIN };
+    for (int i = 0; i < LINK_ADDRESSES; i++)
+        w->polls[1 + i] = (struct pollfd){ .fd = i < w->n_listeners ? w->listeners[i] : -1,
+                                           .events = POLLIN };
     for (int i = 0; i < w->n_links; i++) {
         const struct link *link = &w->links[i];
 
-        w->polls[2 + i] = (struct pollfd){
+        w->polls[FIRST_LINK + i] = (struct pollfd){
             .fd = link->state == LINK_FREE ? -1 : link->fd,
             .events = link->state == LINK_CONNECTING ? POLLOUT : POLLIN,
         };
     }
-    if (poll(w->polls, (nfds_t)w->n_links + 2, next_due(w)) <= 0)
+    if (poll(w->polls, (nfds_t)w->n_links + FIRST_LINK, next_due(w)) <= 0)
         return;
     if (w->polls[0].revents)
         (void)!read(w->wake, &(uint64_t){ 0 }, sizeof(uint64_t));
     for (int i = 0; i < w->n_links; i++)
-        if (w->links[i].state != LINK_FREE && w->polls[2 + i].revents)
+        if (w->links[i].state != LINK_FREE && w->polls[FIRST_LINK + i].revents)
             serve(w, &w->links[i]);
-    if (w->listener >= 0 && w->polls[1].revents)
-        accept_all(w);
+    for (int i = 0; i < w->n_listeners; i++)
+        if (w->polls[1 + i].revents)
+            accept_all(w, w->listeners[i]);
 }
 
 /* Rank 0 that failed is itself the one who would tell. */
@@ -355,7 +372,7 @@ static void make_links(struct watch *w)
 
     w->n_links = HUBS + (watch_is_hub(w) ? make_room(w->comm->size + STRANGERS) : 0);
     w->links = mem_new((size_t)w->n_links, sizeof(*w->links));
-    w->polls = mem_new((size_t)w->n_links + 2, sizeof(*w->polls));
+    w->polls = mem_new((size_t)w->n_links + FIRST_LINK, sizeof(*w->polls));
     w->lost = mem_new((size_t)w->comm->size, sizeof(*w->lost));
     if (watch_is_hub(w))
         w->heard = mem_new((size_t)w->comm->size, sizeof(*w->heard));
@@ -372,6 +389,33 @@ static bool on_one_node(const struct comm *comm)
     return true;
 }
 
+/* One rank of each node tells its addresses. */
+static int learn_peers(struct watch *w, struct err *err)
+{
+    struct comm *comm = w->comm;
+    const void **parts = mem_new((size_t)comm->size, sizeof(*parts));
+    size_t *sizes = mem_new((size_t)comm->size, sizeof(*sizes));
+    struct link_address *own = NULL, none = { 0 };
+    void *block = NULL;
+    int n = 0, first = 0, bad;
+
+    while (strcmp(comm->hosts[first], comm->hosts[comm->rank]) != 0)
+        first++;
+    if (first == comm->rank)
+        own = link_own_addresses(&n);
+    bad = comm->driver->share(comm, own ? own : &none, (size_t)(n ? n : 1) * sizeof(*own), &block,
+                              parts, sizes, err);
+    for (int r = 0; r < comm->size && block && !bad && watch_is_hub(w); r++)
+        for (size_t i = 0; i < sizes[r] / sizeof(*own); i++)
+            memcpy(mem_push((void **)&w->peers, &w->n_peers, sizeof(*own)),
+                   (const char *)parts[r] + i * sizeof(*own), sizeof(*own));
+    free(own);
+    free(block);
+    free(parts);
+    free(sizes);
+    return bad;
+}
+
 /* Everybody learns where the ranks that watch listen; n 0: nowhere. */
 static int share_places(struct watch *w, struct err *err)
 {
@@ -383,7 +427,7 @@ static int share_places(struct watch *w, struct err *err)
         size_t size = sizeof(place);
 
         if (comm->rank == w->hub[h])
-            w->listener = link_listen(&place, on_one_node(comm));
+            w->n_listeners = link_listen(&place, on_one_node(comm), w->listeners);
         if (comm->driver->broadcast(comm, w->hub[h], &data, &size, err))
             return -1;
         if (size == sizeof(place))
@@ -398,7 +442,8 @@ static void free_watch(struct watch *w)
 {
     for (int i = 0; i < w->n_links; i++)
         link_close(&w->links[i]);
-    close_listener(w);
+    close_listeners(w);
+    free(w->peers);
     if (w->wake >= 0)
         close(w->wake);
     pthread_mutex_destroy(&w->lock);
@@ -462,14 +507,14 @@ int watch_start(struct comm *comm, struct watch **watch, struct err *err)
         return 0;
     w = mem_new(1, sizeof(*w));
     w->comm = comm;
-    w->listener = w->wake = -1;
+    w->wake = -1;
     atomic_init(&w->bound, LOST_AFTER);
     w->end_of_meeting = clock_now() + MEETING;
     w->memory = oom_look("");
     init_lock(w);
     choose_hubs(w);
     make_links(w);
-    if (share_places(w, err)) {
+    if ((!on_one_node(comm) && learn_peers(w, err)) || share_places(w, err)) {
         free_watch(w);
         return -1;
     }
@@ -509,6 +554,31 @@ void watch_stuck(struct watch *watch)
     wake(watch);
 }
 
+void watch_set_words(struct watch *watch, const struct comm_words *words)
+{
+    if (!watch)
+        return;
+    pthread_mutex_lock(&watch->lock);
+    watch->words = words ? *words : (struct comm_words){ NULL };
+    pthread_mutex_unlock(&watch->lock);
+    if (!words)
+        watch_end_remarks(watch);
+}
+
+void watch_hurry(struct watch *watch)
+{
+    struct itimerval end = { .it_interval = { 0 } };
+    double rest;
+
+    if (!watch || !wait_until(watch, &watch->decided, 0))
+        return;
+    rest = dmax(watch->leave_by - clock_now(), 0.1);
+    end.it_value.tv_sec = (time_t)rest;
+    end.it_value.tv_usec = (suseconds_t)(1e6 * (rest - (double)end.it_value.tv_sec));
+    signal(SIGALRM, SIG_DFL);
+    (void)setitimer(ITIMER_REAL, &end, NULL);
+}
+
 void watch_leave(struct watch *watch, const char *failed)
 {
     if (!watch)
@@ -517,5 +587,6 @@ void watch_leave(struct watch *watch, const char *failed)
     atomic_store(&watch->leave, failed ? LEAVE_FAILED : LEAVE_BYE);
     wake(watch);
     pthread_join(watch->thread, NULL);
+    watch_end_remarks(watch);
     free_watch(watch);
 }

@@ -24,6 +24,7 @@
 #include "comm/where.h"
 
 struct comm;
+struct comm_words;
 struct err;
 struct watch;
 
@@ -51,10 +52,16 @@ struct watch_verdict {
 int watch_start(struct comm *comm, struct watch **watch, struct err *err);
 /* Silence that is too much: 20 seconds, unless it is said; 0: any is left to the deadline. */
 void watch_set_bound(struct watch *watch, double seconds);
+/* See comm_set_words(). */
+void watch_set_words(struct watch *watch, const struct comm_words *words);
 /* Is there a verdict? Waits so many seconds for it. */
 bool watch_verdict(struct watch *watch, double seconds, struct watch_verdict *verdict);
 /* Nothing has moved here for too long: a verdict is wanted, which tells where all are. */
 void watch_stuck(struct watch *watch);
+/* There is a verdict, and what is still to do may hang: whatever it is, the process ends when all are
+ * to have left.
+ */
+void watch_hurry(struct watch *watch);
 /* This rank leaves: its end is no death. 'failed': why, which it says itself, the others need not
  * wait; NULL: it has not. Ends the thread and frees the watch, which may be NULL.
  */

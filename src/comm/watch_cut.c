@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "comm/watch_private.h"
 
 #define NAMED 2             /* nodes; the others are counted */
+#define TICK 0.01           /* the kernel counts in these, or less */
 #define SLEPT 5.0           /* seconds between two looks: then it was this one that was away */
 
 /* Words -------------------------------------------------------------------------------- */
@@ -112,14 +114,24 @@ void watch_note_cut(struct watch *w, int rank, int witness)
     }
 }
 
-static void note_silent(struct watch *w, double seconds)
+/* Returns the longest silence of the others. */
+static double note_silent(struct watch *w, double seconds)
 {
+    double longest = 0;
+
     for (int i = 0; i < w->n_links; i++) {
         const struct link *link = &w->links[i];
+        double silence;
 
-        if (link->state == LINK_LIVE && !w->lost[link->rank] && link_silence(link) > seconds)
+        if (link->state != LINK_LIVE || w->lost[link->rank])
+            continue;
+        silence = link_silence(link);
+        if (silence > seconds)
             watch_note_cut(w, link->rank, w->comm->rank);
+        else
+            longest = dmax(longest, silence);
     }
+    return longest;
 }
 
 void watch_look_for_cuts(struct watch *w)
@@ -127,9 +139,15 @@ void watch_look_for_cuts(struct watch *w)
     double time = clock_now(), bound = atomic_load(&w->bound);
     bool slept = time - w->looked_at > SLEPT;
 
+    double rest;
+
     w->looked_at = time;
-    if (!slept && bound > 0 && !w->decided)
-        note_silent(w, bound);
+    w->cut_at = 0;
+    if (slept || bound <= 0 || w->decided)
+        return;
+    rest = bound - note_silent(w, bound);
+    if (rest < BEAT)
+        w->cut_at = time + rest + TICK;
 }
 
 void watch_gather_cuts(struct watch *w)
@@ -138,7 +156,7 @@ void watch_gather_cuts(struct watch *w)
 
     for (int r = 0; bound > 0 && r < w->comm->size; r++)
         if (w->lost[r] == LOSS_CUT) {
-            note_silent(w, bound / 2);
+            (void)note_silent(w, bound / 2);
             return;
         }
 }

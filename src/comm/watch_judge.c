@@ -1,20 +1,61 @@
 /* SPDX-License-Identifier: MIT */
 /* Who died, who is stuck, and who says so. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/extreme.h"
 #include "base/mem.h"
 #include "comm/watch_private.h"
 
 #define SILENCE 5.0         /* a rank that watches died: who tells, if not the other one? */
-#define BEAT 2.0            /* so often each rank says where it is */
-#define ANSWERS 1.0         /* and so soon when it is asked */
+#define ANSWERS 1.0         /* so soon each says where it is when it is asked */
+#define SECOND 2.0          /* so much later the second rank that watches looks for who is silent */
 #define SILENT 20.0         /* seconds without a word, and no less: then it does not run */
 #define REACHED 6.0         /* seconds since its kernel answered; else its node may be cut off */
-#define LEAVING 20.0        /* after a verdict; who computes on does not see it */
+
+/* All are gone WITHIN seconds after those of silence, whatever they do (see HACKING.md). */
+#define WITHIN 10.0
+#define LAST_WORDS 1        /* of the thread, where the main one does not come to speak */
+#define SLACK 1.0           /* for a machine that is busy, and launch_linger() */
+#define LEAVING 20.0        /* after a verdict, and less where that came late */
+
+/* The end ------------------------------------------------------------------------------ */
+
+/* Seconds between what has happened and the verdict, at most. */
+static double verdict_takes(enum watch_cause cause, double bound)
+{
+    if (cause == WATCH_CUT)
+        return bound + GATHERING + CUT_OFF;
+    return cause == WATCH_SILENT ? dmax(bound, SILENT) + ANSWERS + SECOND : SILENCE;
+}
+
+double watch_leaving(enum watch_cause cause, double bound)
+{
+    double silence = bound > 0 ? bound : LOST_AFTER;
+    double all = (cause == WATCH_SILENT ? dmax(silence, SILENT) : silence) + WITHIN;
+
+    return dmin(LEAVING, all - verdict_takes(cause, silence) - LAST_WORDS - SLACK);
+}
+
+void watch_end(struct watch *w)
+{
+    struct comm_words words;
+
+    /* What it writes to may hang. */
+    signal(SIGALRM, SIG_DFL);
+    alarm(LAST_WORDS);
+    pthread_mutex_lock(&w->lock);
+    words = w->words;
+    pthread_mutex_unlock(&w->lock);
+    if (w->verdict.speaker == w->comm->rank && words.last)
+        comm_last_words(w->comm, &w->verdict, words.last, words.data);
+    _exit(EXIT_FAILED);
+}
 
 /* Deaths ------------------------------------------------------------------------------- */
 
@@ -27,7 +68,7 @@ void watch_decide(struct watch *w, const struct watch_verdict *verdict)
     w->decide_at = w->suspect_at = w->look_at = 0;
     if (w->decided)
         return;
-    w->leave_by = clock_now() + LEAVING;
+    w->leave_by = clock_now() + watch_leaving(verdict->cause, atomic_load(&w->bound));
     for (int i = 0; i < w->n_links; i++)
         if (w->links[i].state == LINK_LIVE && !w->links[i].up)
             link_send(&w->links[i], &note);
@@ -221,6 +262,7 @@ void watch_say_where(struct watch *w)
     struct note here = { .kind = NOTE_HERE, .rank = w->comm->rank };
 
     where_read(&w->comm->where, &here.at);
+    here.waits = atomic_load(&w->comm->patience.remarkable);
     send_all(w, &here, true);
     w->beat_at = clock_now() + BEAT;
 }
@@ -228,11 +270,21 @@ void watch_say_where(struct watch *w)
 /* The second rank that watches gives the first time to tell. */
 void watch_ask_all(struct watch *w)
 {
+    double time = clock_now();
+
     if (!watch_is_hub(w) || w->decided || w->look_at > 0)
         return;
-    send_all(w, &(struct note){ .kind = NOTE_ASK }, false);
-    w->asked_at = clock_now();
-    w->look_at = w->asked_at + ANSWERS + (w->comm->rank == w->hub[0] ? 0 : SILENCE);
+    for (int i = 0; i < w->n_links; i++) {
+        const struct link *link = &w->links[i];
+
+        if (link->state == LINK_LIVE && !link->up &&
+            (w->heard[link->rank].time <= 0 || w->heard[link->rank].time > time - HEARD))
+            link_offer(link, &(struct note){ .kind = NOTE_ASK });
+    }
+    w->asked_at = time;
+    w->look_at = time + ANSWERS;
+    if (w->comm->rank != w->hub[0])
+        w->look_at += w->vain ? SILENCE : SECOND;
 }
 
 void watch_note_stuck(struct watch *w)
@@ -277,7 +329,8 @@ void watch_look_for_silence(struct watch *w)
         watch_ask_all(w);
 }
 
-static void take_sighting(const struct watch *w, int rank, double time, struct sighting *s)
+static void take_sighting(const struct watch *w, int rank, double time, double since,
+                          struct sighting *s)
 {
     const struct heard *heard = &w->heard[rank];
 
@@ -288,26 +341,44 @@ static void take_sighting(const struct watch *w, int rank, double time, struct s
     s->at = heard->at;
     s->at.what[sizeof(s->at.what) - 1] = '\0';
     s->at.seconds += time - heard->time;
-    s->silent = heard->time == 0 ? -1 : heard->time < w->asked_at ? time - heard->time : 0;
+    s->silent = heard->time == 0 ? -1 : heard->time < since ? time - heard->time : 0;
     s->gone = heard->gone;
 }
 
-/* Who is itself computing would not speak: the other one is to, else each for itself. */
+struct sighting *watch_sightings(const struct watch *w, double time, double since)
+{
+    struct sighting *ranks = mem_new((size_t)w->comm->size, sizeof(*ranks));
+
+    for (int r = 0; r < w->comm->size; r++)
+        take_sighting(w, r, time, since, &ranks[r]);
+    return ranks;
+}
+
+/* Who is itself computing would not speak: the other one is to, else each for itself. Where that is no
+ * use, its thread will speak (watch_end()).
+ */
+static bool is_to_defer(struct watch *w)
+{
+    bool defers = w->comm->rank == w->hub[0] && !w->deferred;
+
+    w->deferred = defers;
+    if (defers)
+        w->look_at = clock_now() + SECOND;
+    return defers;
+}
+
 void watch_judge_standstill(struct watch *w)
 {
     struct watch_verdict verdict = { .cause = WATCH_STUCK, .speaker = w->comm->rank };
-    struct sighting *ranks = mem_new((size_t)w->comm->size, sizeof(*ranks));
-    double time = clock_now();
+    struct sighting *ranks = watch_sightings(w, clock_now(), w->asked_at);
     int silent = -1;
 
     w->look_at = 0;
-    for (int r = 0; r < w->comm->size; r++) {
-        take_sighting(w, r, time, &ranks[r]);
-        if (silent < 0 && ranks[r].silent > 0 && is_silent(w, r))
+    for (int r = 0; r < w->comm->size && silent < 0; r++)
+        if (ranks[r].silent > 0 && is_silent(w, r))
             silent = r;
-    }
-    if (w->decided || ranks[w->comm->rank].at.operation == WHERE_COMPUTES ||
-        (!w->vain && silent < 0)) {
+    if (w->decided || (!w->vain && silent < 0) ||
+        (ranks[w->comm->rank].at.operation == WHERE_COMPUTES && (w->vain || is_to_defer(w)))) {
         free(ranks);
         return;
     }

@@ -9,12 +9,15 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "base/mem.h"
 
 #define BACKLOG 4096    /* bytes: less than any socket holds */
 #define IDLE 2          /* seconds without a word, then the kernel asks … */
@@ -23,94 +26,101 @@
 
 /* Addresses ---------------------------------------------------------------------------- */
 
-static void add_address(struct link_place *place, const struct sockaddr *address)
+/* False: none that others could use. */
+static bool take_address(const struct sockaddr *from, struct link_address *address)
 {
-    const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)address;
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)address;
-    int n = place->n;
+    const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)from;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)from;
 
-    if (n == LINK_ADDRESSES)
-        return;
-    place->address[n].family = (uint8_t)address->sa_family;
-    if (address->sa_family == AF_INET)
-        memcpy(place->address[n].bytes, &four->sin_addr, sizeof(four->sin_addr));
-    else if (address->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr))
-        memcpy(place->address[n].bytes, &six->sin6_addr, sizeof(six->sin6_addr));
+    *address = (struct link_address){ .family = (uint8_t)from->sa_family };
+    if (from->sa_family == AF_INET)
+        memcpy(address->bytes, &four->sin_addr, sizeof(four->sin_addr));
+    else if (from->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr))
+        memcpy(address->bytes, &six->sin6_addr, sizeof(six->sin6_addr));
     else
-        return;
-    place->n++;
+        return false;
+    return true;
 }
 
-/* Loopback last: it serves where there is no network at all. */
-static void add_addresses(struct link_place *place)
+struct link_address *link_own_addresses(int *n)
 {
+    struct link_address *addresses = NULL, one;
     struct ifaddrs *list;
 
+    *n = 0;
     if (getifaddrs(&list))
-        return;
-    for (int loopback = 0; loopback < 2; loopback++)
+        return NULL;
+    for (int loopback = 0; loopback < 2 && *n == 0; loopback++)
         for (const struct ifaddrs *i = list; i; i = i->ifa_next)
             if (i->ifa_addr && (i->ifa_flags & IFF_UP) &&
-                !(i->ifa_flags & IFF_LOOPBACK) == !loopback)
-                add_address(place, i->ifa_addr);
+                !(i->ifa_flags & IFF_LOOPBACK) == !loopback && take_address(i->ifa_addr, &one))
+                *(struct link_address *)mem_push((void **)&addresses, n, sizeof(one)) = one;
     freeifaddrs(list);
+    return addresses;
 }
 
-/* For both families where the kernel has both. */
-static int bind_any(void)
-{
-    struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_addr = in6addr_any };
-    struct sockaddr_in four = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_ANY) } };
-    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), no = 0;
+struct socket_address {
+    struct sockaddr_storage to;
+    socklen_t size;
+};
 
-    if (fd >= 0 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no)) == 0 &&
-        bind(fd, (const struct sockaddr *)&six, sizeof(six)) == 0)
-        return fd;
-    if (fd >= 0)
-        close(fd);
-    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && bind(fd, (const struct sockaddr *)&four, sizeof(four)) == 0)
-        return fd;
-    if (fd >= 0)
-        close(fd);
-    return -1;
+static struct socket_address socket_address(const struct link_address *address, uint16_t port)
+{
+    struct sockaddr_in four = { .sin_family = AF_INET, .sin_port = htons(port) };
+    struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
+    struct socket_address result = { .size = 0 };
+
+    memcpy(&four.sin_addr, address->bytes, sizeof(four.sin_addr));
+    memcpy(&six.sin6_addr, address->bytes, sizeof(six.sin6_addr));
+    result.size = address->family == AF_INET6 ? sizeof(six) : sizeof(four);
+    memcpy(&result.to, address->family == AF_INET6 ? (const void *)&six : (const void *)&four,
+           result.size);
+    return result;
 }
 
-static int bind_loopback(void)
+static int open_socket(const struct link_address *address)
 {
-    struct sockaddr_in four = { .sin_family = AF_INET,
-                                .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    if (fd >= 0 && bind(fd, (const struct sockaddr *)&four, sizeof(four)) == 0)
-        return fd;
-    if (fd >= 0)
-        close(fd);
-    return -1;
+    return socket(address->family == AF_INET6 ? AF_INET6 : AF_INET,
+                  SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-int link_listen(struct link_place *place, bool near)
+/* At this address, and no other. */
+static int listen_at(const struct link_address *address, uint16_t *port)
 {
-    struct sockaddr_storage bound;
-    socklen_t size = sizeof(bound);
-    int fd = near ? bind_loopback() : bind_any();
+    struct socket_address at = socket_address(address, 0);
+    int fd = open_socket(address);
 
-    memset(place, 0, sizeof(*place));
     if (fd < 0)
         return -1;
-    if (listen(fd, SOMAXCONN) || getsockname(fd, (struct sockaddr *)&bound, &size) ||
-        getrandom(place->token, sizeof(place->token), 0) != (ssize_t)sizeof(place->token)) {
+    if (bind(fd, (const struct sockaddr *)&at.to, at.size) || listen(fd, SOMAXCONN) ||
+        getsockname(fd, (struct sockaddr *)&at.to, &at.size)) {
         close(fd);
         return -1;
     }
-    place->port = bound.ss_family == AF_INET6
-                      ? ntohs(((const struct sockaddr_in6 *)(const void *)&bound)->sin6_port)
-                      : ntohs(((const struct sockaddr_in *)(const void *)&bound)->sin_port);
-    if (near)
-        add_address(place, (const struct sockaddr *)&bound);
-    else
-        add_addresses(place);
+    *port = ntohs(address->family == AF_INET6
+                      ? ((const struct sockaddr_in6 *)(const void *)&at.to)->sin6_port
+                      : ((const struct sockaddr_in *)(const void *)&at.to)->sin_port);
     return fd;
+}
+
+int link_listen(struct link_place *place, bool near, int listeners[LINK_ADDRESSES])
+{
+    static const struct link_address loopback = { AF_INET, { 127, 0, 0, 1 } };
+    int n = 1;
+    struct link_address *own = near ? NULL : link_own_addresses(&n);
+
+    memset(place, 0, sizeof(*place));
+    if (getrandom(place->token, sizeof(place->token), 0) != (ssize_t)sizeof(place->token))
+        n = 0;
+    for (int i = 0; i < n && place->n < LINK_ADDRESSES; i++) {
+        const struct link_address *address = near ? &loopback : &own[i];
+
+        listeners[place->n] = listen_at(address, &place->port[place->n]);
+        if (listeners[place->n] >= 0)
+            place->address[place->n++] = *address;
+    }
+    free(own);
+    return place->n;
 }
 
 /* Connections -------------------------------------------------------------------------- */
@@ -139,31 +149,45 @@ double link_silence(const struct link *link)
     return 1e-3 * least;
 }
 
-bool link_accept(struct link *link, int listener, double limit)
+static bool is_one_of(const struct sockaddr *peer, int n, const struct link_address *from)
 {
-    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct link_address address;
+
+    if (!take_address(peer, &address))
+        return false;
+    for (int i = 0; i < n; i++)
+        if (memcmp(&address, &from[i], sizeof(address)) == 0)
+            return true;
+    return false;
+}
+
+int link_accept(struct link *link, int listener, int n, const struct link_address *from,
+                double limit)
+{
+    struct sockaddr_storage peer;
+    socklen_t size = sizeof(peer);
+    int fd = accept4(listener, (struct sockaddr *)&peer, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
     if (fd < 0)
-        return false;
+        return 0;
+    if (n > 0 && !is_one_of((const struct sockaddr *)&peer, n, from)) {
+        close(fd);
+        return -1;
+    }
     keep_alive(fd);
     *link = (struct link){ .state = LINK_NEW, .fd = fd, .rank = -1, .limit = limit };
-    return true;
+    return 1;
 }
 
 static int start_connecting(const struct link_place *place, int i)
 {
-    struct sockaddr_in four = { .sin_family = AF_INET, .sin_port = htons(place->port) };
-    struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_port = htons(place->port) };
-    bool is_six = place->address[i].family == AF_INET6;
-    int fd = socket(is_six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct socket_address at = socket_address(&place->address[i], place->port[i]);
+    int fd = open_socket(&place->address[i]);
 
     if (fd < 0)
         return -1;
-    memcpy(&four.sin_addr, place->address[i].bytes, sizeof(four.sin_addr));
-    memcpy(&six.sin6_addr, place->address[i].bytes, sizeof(six.sin6_addr));
     keep_alive(fd);
-    if (connect(fd, is_six ? (const struct sockaddr *)&six : (const struct sockaddr *)&four,
-                is_six ? sizeof(six) : sizeof(four)) == 0 || errno == EINPROGRESS)
+    if (connect(fd, (const struct sockaddr *)&at.to, at.size) == 0 || errno == EINPROGRESS)
         return fd;
     close(fd);
     return -1;
@@ -190,6 +214,13 @@ bool link_connected(const struct link *link)
     socklen_t size = sizeof(error);
 
     return getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
+}
+
+/* Linux lets a socket send any signal; that one is ignored by who runs. */
+void link_wakes(const struct link *link)
+{
+    if (fcntl(link->fd, F_SETOWN, getpid()) == 0 && fcntl(link->fd, F_SETSIG, SIGCONT) == 0)
+        (void)fcntl(link->fd, F_SETFL, O_NONBLOCK | O_ASYNC);
 }
 
 /* So few bytes always fit; where the other end is gone, reading will tell. */

@@ -11,15 +11,17 @@
 
 #define LINK_ADDRESSES 16
 
+struct link_address {
+    uint8_t family;             /* AF_INET, AF_INET6 */
+    unsigned char bytes[16];
+};
+
 /* Where a rank listens, for the others; plain bytes on the way. */
 struct link_place {
     unsigned char token[16];    /* only ranks of this run know it */
-    uint16_t port;
     uint8_t n;
-    struct {
-        uint8_t family;         /* AF_INET, AF_INET6 */
-        unsigned char bytes[16];
-    } address[LINK_ADDRESSES];
+    uint16_t port[LINK_ADDRESSES];
+    struct link_address address[LINK_ADDRESSES];
 };
 
 enum note_kind {
@@ -40,6 +42,7 @@ struct note {
     uint8_t kind;
     unsigned char token[16];    /* of hello and welcome: no other program answers so */
     int32_t rank, lost, speaker, cause;
+    int32_t waits;              /* of here: for longer than is usual */
     union {
         struct whereabouts at;      /* of here */
         char text[240];             /* of failed and verdict: why; of the answer of memory */
@@ -59,16 +62,23 @@ struct link {
     unsigned char in[sizeof(struct note)];
 };
 
-/* A listening socket and its place; -1 where there can be none. 'near': for this machine only, by
- * its loopback.
+/* Those of this machine, without loopback where there are others; to be freed. */
+struct link_address *link_own_addresses(int *n);
+/* Listening sockets, one for each of this machine's addresses that 'place' then has; their number, 0
+ * where there can be none. 'near': for this machine only, by its loopback.
  */
-int link_listen(struct link_place *place, bool near);
-/* The next connection that waits there; false: none. */
-bool link_accept(struct link *link, int listener, double limit);
+int link_listen(struct link_place *place, bool near, int listeners[LINK_ADDRESSES]);
+/* The next connection that waits there: 1; 0: none; -1: one that comes from none of these 'n' addresses
+ * was refused. 'n' 0: all may come.
+ */
+int link_accept(struct link *link, int listener, int n, const struct link_address *from,
+                double limit);
 /* Try address link->address or a later one; false: none is left. */
 bool link_connect(struct link *link, const struct link_place *place);
 /* Has it come about? */
 bool link_connected(const struct link *link);
+/* From now on whatever comes by it makes this process run where it was stopped (SIGCONT). */
+void link_wakes(const struct link *link);
 void link_send(const struct link *link, const struct note *note);
 /* The same, unless the other end has not taken what it was sent before. */
 void link_offer(const struct link *link, const struct note *note);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 
 struct journal {
     char *path;
+    pthread_mutex_t lock;       /* for whole lines */
     FILE *file;
     bool failed;
 };
@@ -48,6 +50,7 @@ struct journal *journal_open(const char *path, bool append, struct err *err)
 {
     struct journal *journal = mem_new(1, sizeof(*journal));
 
+    pthread_mutex_init(&journal->lock, NULL);
     if (!path)
         return journal;
     journal->path = mem_strdup(path);
@@ -70,11 +73,13 @@ static void note_failure(struct journal *journal)
 
 static void write_line(struct journal *journal, const char *text)
 {
-    if (!journal->file || journal->failed)
+    if (!journal->file)
         return;
+    pthread_mutex_lock(&journal->lock);
     errno = 0;
-    if (fprintf(journal->file, "%s\n", text) < 0 || fflush(journal->file))
+    if (!journal->failed && (fprintf(journal->file, "%s\n", text) < 0 || fflush(journal->file)))
         note_failure(journal);
+    pthread_mutex_unlock(&journal->lock);
 }
 
 static void write_json(struct journal *journal, json_t *line, size_t digits)
@@ -132,6 +137,7 @@ void journal_close(struct journal *journal)
         return;
     if (journal->file && fclose(journal->file) && !journal->failed)
         log_warning("%s: %s; the end of the log may be missing", journal->path, strerror(errno));
+    pthread_mutex_destroy(&journal->lock);
     free(journal->path);
     free(journal);
 }

@@ -6,11 +6,11 @@
 
 #include "base/mem.h"
 
-void reports_init(struct reports *reports, struct comm *comm, double every)
+void reports_init(struct reports *reports, struct comm *comm, struct period every)
 {
     *reports = (struct reports){ .every = every, .rank = comm_rank(comm),
                                  .size = comm_size(comm) };
-    if (every <= 0)
+    if (every.n <= 0)
         return;
     reports->figures = mem_new((size_t)reports->size * REPORT_COUNT, sizeof(double));
     if (reports->size > 1)
@@ -22,16 +22,21 @@ void reports_clear(struct reports *reports)
     if (reports->request)
         comm_request_free(reports->request);
     free(reports->figures);
-    *reports = (struct reports){ .every = 0 };
+    *reports = (struct reports){ .every = { 0, false } };
 }
 
-bool reports_due(struct reports *reports, double now)
+bool reports_due(struct reports *reports, double now, int64_t step)
 {
-    if (reports->every <= 0 || reports->rank != 0 || reports->pending)
+    if (reports->every.n <= 0 || reports->rank != 0)
+        return false;
+    /* Posted when the step that follows this one is over, with which one more is done than said. */
+    if (reports->every.steps)
+        return (step + 2) % (int64_t)reports->every.n == 0;
+    if (reports->pending)
         return false;
     if (reports->last == 0)
         reports->last = now;
-    if (now - reports->last < reports->every)
+    if (now - reports->last < reports->every.n)
         return false;
     reports->last = now;
     return true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What all ranks spent their time on, every so many seconds, without stalling the pipeline:
- * rank 0's clock says on the board of a step that it is time, all post their figures when they
- * read that, and rank 0 has them a step later.
+/* What all ranks spent their time on, every so many seconds or steps, without stalling the pipeline:
+ * rank 0 says on the board of a step that it is time, all post their figures when they read that, a
+ * step later, and rank 0 has them another step later.
  */
 #ifndef TASUKI_TRAIN_REPORTS_H
 #define TASUKI_TRAIN_REPORTS_H
@@ -11,6 +11,7 @@
 
 #include <jansson.h>
 
+#include "base/option.h"
 #include "comm/comm.h"
 #include "train/executor.h"
 
@@ -34,7 +35,7 @@ struct report_sums {
 };
 
 struct reports {
-    double every;               /* seconds; 0: never */
+    struct period every;        /* 0: never */
     int rank, size;
     double last;                /* clock */
     struct report_sums told;    /* at the last report */
@@ -45,10 +46,12 @@ struct reports {
     double seconds;
 };
 
-void reports_init(struct reports *reports, struct comm *comm, double every);
+void reports_init(struct reports *reports, struct comm *comm, struct period every);
 void reports_clear(struct reports *reports);
-/* Is it time? On rank 0; the others are told. */
-bool reports_due(struct reports *reports, double now);
+/* Is it time, at the end of this step, from 0? On rank 0; the others are told. Where steps are counted,
+ * the report is about those up to a multiple.
+ */
+bool reports_due(struct reports *reports, double now, int64_t step);
 /* 'group' of all ranks, NULL where there is one. Nothing may be pending. */
 int reports_post(struct reports *reports, struct comm_group *group, int64_t step,
                  const struct report_sums *sums, struct err *err);

@@ -103,11 +103,14 @@ struct executor *runner_executor(struct runner *runner, int c)
 static void delay(struct runner *r)
 {
     struct timespec wait = { 0, 0 };
+    uint64_t us;
 
     if (r->options.delay_max <= 0)
         return;
     r->random = r->random * 6364136223846793005u + 1442695040888963407u;
-    wait.tv_nsec = (long)((r->random >> 33) % (uint64_t)r->options.delay_max) * 1000;
+    us = (r->random >> 33) % (uint64_t)r->options.delay_max;
+    wait.tv_sec = (time_t)(us / 1000000);
+    wait.tv_nsec = (long)(us % 1000000) * 1000;
     nanosleep(&wait, NULL);
 }
 

@@ -381,6 +381,7 @@ int session_open(struct session *session, const struct train_settings *settings,
                            .rank = comm_rank(comm), .size = comm_size(comm),
                            .placement = { .stage = -1 } };
     comm_set_deadline(comm, settings->deadline);
+    comm_set_warn_after(comm, settings->warn_after);
     comm_set_lost_after(comm, settings->lost_after);
     s->begun = s->mark = trace_clock();
     if (session_cluster(s, err) < 0)

@@ -69,7 +69,7 @@ static int run_step(struct session *s, int64_t step, bool flows, double entries[
     entries[BOARD_BAD] = result.bad ? 1 : 0;
     entries[BOARD_STOP] = session_stop_asked() || session_ends_soon(s, mean_seconds(report));
     entries[BOARD_SAVE] = session_save_is_due(s, step + 1);
-    entries[BOARD_REPORT] = reports_due(&s->reports, trace_clock()) ? 1 : 0;
+    entries[BOARD_REPORT] = reports_due(&s->reports, trace_clock(), step) ? 1 : 0;
     session_note_staging(s, entries);
     session_note_save(s, entries);
     session_usage_look(s);

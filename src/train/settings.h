@@ -73,7 +73,7 @@ struct train_settings {
     enum measure measure;       /* of the links of the machine that it is on */
     bool cuda_graphs;
     const char *cache_directory;    /* of measured costs; NULL: none */
-    double deadline, lost_after;
+    double deadline, warn_after, lost_after;
     struct guard guard;         /* policy and spike */
     struct loss_scale scale;    /* to begin with */
     struct span eval_every;
@@ -87,7 +87,7 @@ struct train_settings {
     bool resume;
     const char *resume_from;    /* a checkpoint's directory; NULL: none is named */
     const char *log, *trace;
-    double report_every;        /* seconds; 0: never */
+    struct period report_every; /* 0: never */
     const char *prometheus;     /* file of metrics; NULL: none */
     struct job_names job;
     struct job_limit limit;     /* of it */

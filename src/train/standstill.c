@@ -3,13 +3,11 @@
 
 #include <stdio.h>
 
-#include "base/log.h"
-#include "comm/comm.h"
 #include "comm/where.h"
 
 #define MOST_LINES 40       /* of a report; the log has all groups */
 
-static void say_group(const struct where_group *g)
+static void say_group(const struct where_group *g, enum log_level level)
 {
     const struct sighting *s = g->one;
     char ranks[256], at[160];
@@ -17,28 +15,27 @@ static void say_group(const struct where_group *g)
     where_ranks_text(g, ranks, sizeof(ranks));
     where_text(&s->at, at, sizeof(at));
     if (s->silent < 0)
-        log_say(LOG_ERROR, "rank%s %s: never heard of", g->n > 1 ? "s" : "", ranks);
+        log_say(level, "rank%s %s: never heard of", g->n > 1 ? "s" : "", ranks);
     else if (s->silent > 0)
-        log_say(LOG_ERROR, "rank%s %s: silent for %.0f s, %s before", g->n > 1 ? "s" : "",
+        log_say(level, "rank%s %s: silent for %.0f s, %s before", g->n > 1 ? "s" : "",
                 ranks, s->silent, at);
     else
-        log_say(LOG_ERROR, "rank%s %s: %s, for %.0f s", g->n > 1 ? "s" : "", ranks, at,
+        log_say(level, "rank%s %s: %s, for %.0f s", g->n > 1 ? "s" : "", ranks, at,
                 s->at.seconds);
 }
 
-void standstill_say(const struct comm *comm)
+void standstill_say(const struct sighting *ranks, int size, enum log_level level)
 {
-    const struct sighting *ranks = comm_standstill(comm);
     struct where_group *groups;
     int n;
 
     if (!ranks)
         return;
-    groups = where_groups(ranks, comm_size(comm), &n);
+    groups = where_groups(ranks, size, &n);
     for (int i = 0; i < n && i < MOST_LINES; i++)
-        say_group(&groups[i]);
+        say_group(&groups[i], level);
     if (n > MOST_LINES)
-        log_say(LOG_ERROR, "and %d more groups of ranks", n - MOST_LINES);
+        log_say(level, "and %d more groups of ranks", n - MOST_LINES);
     where_groups_free(groups, n);
 }
 
@@ -62,9 +59,8 @@ static json_t *group_to_json(const struct where_group *g)
                      s->silent < 0 ? json_null() : json_real(s->silent));
 }
 
-json_t *standstill_to_json(const struct comm *comm)
+json_t *standstill_to_json(const struct sighting *ranks, int size)
 {
-    const struct sighting *ranks = comm_standstill(comm);
     struct where_group *groups;
     json_t *list;
     int n;
@@ -72,7 +68,7 @@ json_t *standstill_to_json(const struct comm *comm)
     if (!ranks)
         return NULL;
     list = json_array();
-    groups = where_groups(ranks, comm_size(comm), &n);
+    groups = where_groups(ranks, size, &n);
     for (int i = 0; i < n; i++)
         json_array_append_new(list, group_to_json(&groups[i]));
     where_groups_free(groups, n);

@@ -5,11 +5,13 @@
 
 #include <jansson.h>
 
-struct comm;
+#include "base/log.h"
 
-/* A line for each group of ranks that do the same; nothing where comm_standstill() is NULL. */
-void standstill_say(const struct comm *comm);
+struct sighting;
+
+/* A line for each group of ranks that do the same; 'ranks' [size], NULL: none. */
+void standstill_say(const struct sighting *ranks, int size, enum log_level level);
 /* The groups as an array, see tasuki-log(5); NULL likewise. */
-json_t *standstill_to_json(const struct comm *comm);
+json_t *standstill_to_json(const struct sighting *ranks, int size);
 
 #endif

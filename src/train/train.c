@@ -19,7 +19,7 @@ static void log_failure(struct session *s, const struct err *err)
     if (s->journal && err->text[0])
         session_log(s, json_pack("{s:s, s:s, s:o*, s:o*}", "event", "failed", "error",
                                  json_is_text(err->text) ? err->text : "not UTF-8", "ranks",
-                                 standstill_to_json(s->comm), "usage",
+                                 standstill_to_json(comm_standstill(s->comm), s->size), "usage",
                                  session_usage_alone(s)));
 }
 
@@ -63,33 +63,70 @@ static void log_other(void *data, const char *text)
     struct session *s = data;
     struct err err = { .code = EXIT_FAILED };
 
+    comm_set_words(s->comm, NULL);
     snprintf(err.text, sizeof(err.text), "%s", text);
     log_failure(s, &err);
     journal_close(s->journal);
     s->journal = NULL;
 }
 
+/* By another thread than the main one, which does not come to it. */
+static void say_last(void *data, const char *text)
+{
+    struct session *s = data;
+
+    log_set_rank(s->rank);
+    log_say(LOG_ERROR, "%s", text);
+    fate_tell(s->comm, EXIT_FAILED, false, NAN, text);
+    if (s->journal)
+        session_log(s, json_pack("{s:s, s:s}", "event", "failed", "error",
+                                 json_is_text(text) ? text : "not UTF-8"));
+}
+
+/* So is this. */
+static void say_standstill(void *data, double seconds, const struct sighting *ranks)
+{
+    struct session *s = data;
+
+    log_set_rank(s->rank);
+    if (ranks)
+        log_warning("nothing has moved for %.0f seconds (--warn-after); where the ranks are:",
+                    seconds);
+    else
+        log_warning("it moves again, after %.0f seconds", seconds);
+    standstill_say(ranks, s->size, LOG_WARNING);
+    session_log(s, json_pack("{s:s, s:f, s:o*}", "event", ranks ? "standstill" : "moves",
+                             "seconds", seconds, "ranks", standstill_to_json(ranks, s->size)));
+}
+
 int train_run(const struct train_settings *settings, const struct topo_node *node,
               struct comm *comm, double *kwh, struct err *err)
 {
-    struct session session;
+    struct session session = { .comm = comm, .rank = comm_rank(comm), .size = comm_size(comm) };
+    struct comm_words words = { .last = say_last, .data = &session };
     int code = -1;
 
-    if (session_open(&session, settings, node, comm, err) == 0)
+    comm_set_words(comm, &words);
+    if (session_open(&session, settings, node, comm, err) == 0) {
+        words.standstill = say_standstill;
+        comm_set_words(comm, &words);
         code = settings->dry_run ? EXIT_OK : session_loop(&session, err);
+    }
     if (code < 0 && !session.agreed && comm_size(comm) > 1) {
         session_end_metrics(&session);
         comm_tell(comm, log_other, &session);
         nccl_abort(session.nccl);
         comm_follow(comm, err);
+        comm_set_words(comm, NULL);
         advise(&session, err);
         session_unlock(&session);
         log_failure(&session, err);
         fate_tell(comm, (int)err->code, false, NAN, err->text);
         log_say(LOG_ERROR, "%s", err->text);
-        standstill_say(comm);
+        standstill_say(comm_standstill(comm), comm_size(comm), LOG_ERROR);
         comm_abort(comm, (int)err->code);
     }
+    comm_set_words(comm, NULL);
     if (code < 0)
         log_failure(&session, err);
     session_end_metrics(&session);

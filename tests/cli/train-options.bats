@@ -31,7 +31,7 @@ losses() {
 
 @test "figures outside their range are usage errors" {
     for wrong in "--beta1 1" "--beta2 -0.1" "--epsilon -1" "--lr -1" "--threads 0" \
-                 "--deadline -1" "--lost-after 9" "--lost-after 501" "--checkpoint-every 0" "--eval-every 0" "--steps 0" \
+                 "--deadline -1" "--warn-after -1" "--report-every 1.5steps" "--lost-after 9" "--lost-after 501" "--checkpoint-every 0" "--eval-every 0" "--steps 0" \
                  "--warmup 1.5" "--lr-every 0epochs" "--lr-length 3days" "--lr-factor -1" \
                  "--lr-final -1" "--clip-norm -1" "--loss-scale 0.5" "--loss-scale 48" "--label-smoothing 1.5" "--ema 1" \
                  "--trust-coefficient -1" "--lr-schedule steep" "--best perplexity" \

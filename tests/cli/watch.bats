@@ -39,6 +39,18 @@ value() {
     echo "$output"
     grep -qE '^ +0 +2 .* %' <<<"$output"
     grep -qE '^ +1 +1 .* %' <<<"$output"
+    # The last column is the most that a rank of the stage was allotted, as the log has it.
+    grep -qE '^stage ranks .* memory$' <<<"$output"
+    for stage in 0 1; do
+        bytes=$(grep '^{"event":"memory"' 3 | sed 's/.*"peak":\[\([0-9,]*\)\].*/\1/' | tr , ' ' |
+            awk -v stage=$stage '{ print (stage ? $3 : $1 > $2 ? $1 : $2) }')
+        [ "$bytes" -gt 0 ]
+        grep -E "^ +$stage +[12] " <<<"$output" | awk -v bytes="$bytes" '
+            { unit = $NF == "KiB" ? 1024 : $NF == "MiB" ? 1048576 : $NF == "B" ? 1 : 0
+              shown = $(NF - 1) * unit
+              exit !(unit && shown > 0.99 * bytes && shown < 1.01 * bytes) }'
+        [ "$("$TASUKI" watch 3 --format json | grep -c "^ *\"memory\": $bytes\(\.0\)\?,")" -ge 1 ]
+    done
     # Each report has each rank once.
     grep '^{"event":"ranks"' 3 | head -n 1 | grep -o '"stage":[01]' | tr '\n' ' ' |
         grep -qx '"stage":0 "stage":0 "stage":1 '

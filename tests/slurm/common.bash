@@ -131,6 +131,28 @@ all_passed() {
     done
 }
 
+# Reports of the log $2 come at multiples of $1 steps, each about so many; and stragglers with them.
+reports_of_steps() {
+    grep -E '^\{"event":"(ranks|stragglers)"' "$2" | awk -F '[:,]' -v n="$1" '
+        $4 % n || $6 != n { bad = 1 }
+        /"ranks","step"/ { bad = bad || (last && $4 != last + n); last = $4 }
+        /"stragglers","step"/ {
+            bad = bad || $4 != last ||
+                  !/{"rank":[0-9]+,"node":"[^"]+","stage":[0-9]+,"factor":[0-9.]+/
+        }
+        END { exit bad || last < 3 * n }'
+}
+
+# What where.c writes of a rank at work, as an extended expression; and "rank 1 (host) does not answer …"
+# of one that is stopped: silent_rank RANK HOST STAGE.
+at_work='(F|B|W|BW|SEND|RECV|REDUCE|STEP)( of micro-batch [0-9]+)?: '
+at_work="step [0-9]+, stage [0-9]+, ($at_work|end of step: )"
+at_work+='(computes|(sends to|receives from) rank [0-9]+|is in an? (all-reduce|reduce-scatter|all-gather))'
+silent_rank() {
+    echo "rank $1 \($2\) does not answer; last heard of [0-9]+ seconds ago, in" \
+        "${at_work/stage \[0-9\]+/stage $3}"
+}
+
 losses() {
     sed -n '/^{"step"/s/.*"loss": *\([0-9.e+-]*\).*/\1/p' "$1"
 }

@@ -248,12 +248,17 @@ start_until() {
 demo_training=("$srcdir/etc/demo/digits.onnx" --data "$srcdir/etc/demo/digits-train.safetensors"
     --global-batch 32 --batchnorm-samples 8 --steps 1000000)
 
-# The step ends by itself, with one error line that says this.
-ends_with_one_error() {
+# The step ends by itself.
+ends_with() {
     local code=0
     wait $step || code=$?
     cat "$BATS_TEST_TMPDIR/out"
     [ $code -eq "$1" ]
+}
+
+# With one error line that says this.
+ends_with_one_error() {
+    ends_with "$1"
     [ "$(grep -c 'tasuki: .*error:' "$BATS_TEST_TMPDIR/out")" -eq 1 ]
     grep -q "$2" "$BATS_TEST_TMPDIR/out"
 }
@@ -283,24 +288,81 @@ ends_with_one_error() {
     ends_with_one_error 137 'error: rank 0 (n1) is lost: its process has ended$'
 }
 
-# The stopped one is Slurm's to end, which here does nothing.
-@test "a rank that is stopped is named with its node, and the others leave" {
-    local step end code=0 out=$BATS_TEST_TMPDIR/out
+no_ranks() {
+    ! "$lab" run pgrep -x tasuki >/dev/null
+}
+
+# Slurm ends nobody here (-K0): the stopped one leaves by itself, as the others do.
+@test "a rank that is stopped is named with its node and its instruction, and all leave" {
+    local step out=$BATS_TEST_TMPDIR/out log=$BATS_TEST_TMPDIR/log
     start_until log '^{"step":3' train "${demo_training[@]}" --stages 4 --replicas 1,1,1,1 \
-        --deadline 5 --log "$BATS_TEST_TMPDIR/log"
+        --deadline 5 --log "$log"
+    sleep 4.5       # two beats
     "$lab" at n3 pkill -STOP -x tasuki
-    end=$((SECONDS + 120))
-    until [ "$(grep -c 'Exited with exit code 1$' "$out")" -ge 1 ]; do
+    wait_until no_ranks
+    ends_with 1
+    [ "$(grep -cE "error: nothing moved for 5 seconds; $(silent_rank 2 n3 2); rank [013] \(n[124]\) waits in $at_work\$" "$out")" -eq 1 ]
+    [ "$(grep -cE "error: rank 2: silent for [0-9]+ s, ${at_work/stage \[0-9\]+/stage 2} before\$" "$out")" -eq 1 ]
+    [ "$(grep -cE "error: rank [013]: $at_work, for [0-9]+ s\$" "$out")" -eq 3 ]
+    tail -1 "$log" | grep -q '"event":"failed","error":"nothing moved.*"ranks":\[{"ranks":\[2\],"step":[0-9]*,"stage":2,"micro_batch":[0-9nul]*,"instruction":"[A-Za-z ]*","operation":"[a-z-]*",'
+}
+
+# The deadline is the default, 600 seconds.
+@test "half a minute after a rank was stopped for good nobody is left, whatever Slurm does" {
+    local step out=$BATS_TEST_TMPDIR/out log=$BATS_TEST_TMPDIR/log
+    start_until log '^{"step":3' train "${demo_training[@]}" --stages 4 --replicas 1,1,1,1 \
+        --log "$log"
+    sleep 4.5       # two beats
+    "$lab" at n2 pkill -STOP -x tasuki
+    PATIENCE=30 wait_until no_ranks
+    ends_with 1
+    [ "$(grep -cE "error: a process does not run; $(silent_rank 1 n2 1); rank [023] \(n[134]\) waits in $at_work\$" "$out")" -eq 1 ]
+}
+
+@test "a rank that is slow is in the report of so many steps, with its node and its factor" {
+    local step out=$BATS_TEST_TMPDIR/out log=$BATS_TEST_TMPDIR/log end
+    start_until log '^{"step":3' train "${demo_training[@]}" --stages 1 --replicas 4 \
+        --report-every 20steps --log "$log"
+    end=$((SECONDS + 200))
+    until [ "$(grep -c '^{"event":"stragglers".*{"rank":2,' "$log")" -ge 3 ]; do
         [ $SECONDS -lt $end ]
+        "$lab" at n3 pkill -STOP -x tasuki
+        sleep 0.3
+        "$lab" at n3 pkill -CONT -x tasuki
         sleep 0.1
     done
-    "$lab" at n3 pkill -KILL -x tasuki
-    wait $step || code=$?
+    "$lab" run pkill -KILL -x tasuki
+    wait $step || true
     cat "$out"
-    [ $code -eq 137 ]
-    [ "$(grep -c 'error: nothing moved for 5 seconds; rank 2 (n3) does not answer' "$out")" -eq 1 ]
-    [ "$(grep -c 'error: rank [013]: step .*, for [0-9]* s$' "$out")" -eq 3 ]
-    tail -1 "$BATS_TEST_TMPDIR/log" | grep -q '"event":"failed","error":"nothing moved'
+    grep '"stragglers"' "$log" | tail -3
+    reports_of_steps 20 "$log"
+    grep -q '^{"event":"stragglers","step":[0-9]*,"steps":20,.*{"rank":2,"node":"n3","stage":0,"factor":[0-9.]*,"beyond":"stage",' "$log"
+    grep 'rank 2 (n3) is slow: .* times as long as the median of its stage$' "$out"
+}
+
+# Sockets that a process of Tasuki listens with, at an address of its node: MPI's are at any.
+listeners_of() {
+    "$lab" at "$1" sh -c '
+        for pid in $(pgrep -x tasuki); do
+            for fd in /proc/$pid/fd/*; do readlink $fd; done
+        done | sed -n "s/^socket:.\([0-9]*\).$/\1/p" >/run/node/own
+        cat /proc/net/tcp /proc/net/tcp6 | awk '"'"'$4 == "0A" && $2 !~ /^0+:/ { print $10, $2 }'"'"' |
+            grep -wFf /run/node/own || true'
+}
+
+@test "when training has begun, nothing of it listens any more" {
+    local step log=$BATS_TEST_TMPDIR/log node
+    start_until log '^{"step":1,' train "${demo_training[@]}" --stages 4 --replicas 1,1,1,1 \
+        --log "$log"
+    "$lab" at n1 cat /proc/net/tcp
+    for node in n1 n2 n3 n4; do
+        [ -n "$("$lab" at $node pgrep -x tasuki)" ]
+        run listeners_of $node
+        echo "$node: $output"
+        [ -z "$output" ]
+    done
+    "$lab" at n4 pkill -9 -x tasuki
+    ends_with_one_error 137 'error: rank 3 (n4) is lost: its process has ended$'
 }
 
 @test "when a rank fails by itself, it says why, and the others end in silence" {

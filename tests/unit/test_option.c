@@ -220,6 +220,36 @@ static void a_span_is_in_steps_or_epochs(void **state)
     (void)state;
 }
 
+static void a_period_is_in_seconds_or_steps(void **state)
+{
+    static const char *const wrong[] = { "-1", "2.5steps", "50 steps", "3epochs", "steps", "1e10" };
+    static const struct {
+        const char *text;
+        double n;
+        bool steps;
+    } right[] = { { "0.5", 0.5, false }, { "50steps", 50, true }, { "1step", 1, true }, { "0", 0, false } };
+    struct period period = { 0, false }, def = { 30, false };
+    struct err err = { 0 };
+    struct options *o = parse(COMMAND_TRAIN, &err, NULL);
+
+    assert_int_equal(option_period(o, "report-every", def, &period, &err), 0);
+    assert_true(period.n == 30 && !period.steps);
+    options_free(o);
+    for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++) {
+        o = parse(COMMAND_TRAIN, &err, "--report-every", right[i].text, NULL);
+        assert_int_equal(option_period(o, "report-every", def, &period, &err), 0);
+        assert_true(period.n == right[i].n && period.steps == right[i].steps);
+        options_free(o);
+    }
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        o = parse(COMMAND_TRAIN, &err, "--report-every", wrong[i], NULL);
+        assert_int_equal(option_period(o, "report-every", def, &period, &err), -1);
+        assert_non_null(strstr(err.text, "--report-every: expected a number of seconds, at least 0"));
+        options_free(o);
+    }
+    (void)state;
+}
+
 static void optimizers_are_listed_in_the_order_of_their_kinds(void **state)
 {
     for (int kind = OPTIMIZER_SGD; kind <= OPTIMIZER_LAMB; kind++) {
@@ -406,6 +436,7 @@ int main(void)
         cmocka_unit_test(lists_are_strict),
         cmocka_unit_test(a_word_must_be_one_of_the_list),
         cmocka_unit_test(a_span_is_in_steps_or_epochs),
+        cmocka_unit_test(a_period_is_in_seconds_or_steps),
         cmocka_unit_test(optimizers_are_listed_in_the_order_of_their_kinds),
         cmocka_unit_test(an_option_beats_the_environment),
         cmocka_unit_test(an_option_that_may_be_repeated_keeps_all_values),

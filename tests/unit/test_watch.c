@@ -2,10 +2,14 @@
 /* watch.c against ranks that this test plays. */
 #include "unit.h"
 
+#include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -75,6 +79,14 @@ static struct link join(struct link *link)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
     link->fd = ends[0];
     return (struct link){ .state = LINK_LIVE, .fd = ends[1] };
+}
+
+static struct pollfd listen_here(struct link_place *place)
+{
+    int listeners[LINK_ADDRESSES];
+
+    assert_int_equal(link_listen(place, true, listeners), 1);
+    return (struct pollfd){ .fd = listeners[0], .events = POLLIN };
 }
 
 static struct link connect_as(int rank, const struct link_place *place)
@@ -222,6 +234,7 @@ static void of_whom_nothing_is_heard_for_long_is_stopped(void **state)
     where_does(&comm.where, WHERE_COMPUTES, -1);            /* and would not hear of it */
     watch_judge_standstill(&w);
     assert_false(w.decided);
+    assert_true(w.deferred && w.look_at > 0);               /* the next time it will decide */
     where_does(&comm.where, WHERE_SUMS, -1);
     heard[2].missed = 0;
     watch_judge_standstill(&w);
@@ -327,7 +340,7 @@ static void who_is_asked_about_its_memory_answers_in_any_case(void **state)
     struct comm comm;
     struct watch *watch;
     struct link_place place;
-    struct pollfd arrival = { .fd = link_listen(&place, false), .events = POLLIN };
+    struct pollfd arrival = listen_here(&place);
     struct link link = { .state = LINK_FREE };
     struct note note, welcome = { .kind = NOTE_WELCOME };
 
@@ -335,7 +348,7 @@ static void who_is_asked_about_its_memory_answers_in_any_case(void **state)
     places[0] = place;
     watch = start(&comm, 2, 3);
     assert_int_equal(poll(&arrival, 1, PATIENCE), 1);
-    assert_true(link_accept(&link, arrival.fd, 0));
+    assert_true(link_accept(&link, arrival.fd, 0, NULL, 0) == 1);
     assert_int_equal(next_note(&link, &note), 1);
     memcpy(welcome.token, place.token, sizeof(place.token));
     link_send(&link, &welcome);
@@ -380,14 +393,14 @@ static void who_leaves_before_it_was_welcomed_says_so(void **state)
     struct comm comm;
     struct watch *watch;
     struct link link = { .state = LINK_FREE };
-    struct pollfd arrival = { .fd = link_listen(&place, false), .events = POLLIN };
+    struct pollfd arrival = listen_here(&place);
     struct note note;
 
     memset(places, 0, sizeof(places));
     places[0] = place;
     watch = start(&comm, 5, 6);
     assert_int_equal(poll(&arrival, 1, PATIENCE), 1);
-    assert_true(link_accept(&link, arrival.fd, 0));
+    assert_true(link_accept(&link, arrival.fd, 0, NULL, 0) == 1);
     assert_int_equal(next_note(&link, &note), 1);
     assert_int_equal(note.kind, NOTE_HELLO);
     assert_int_equal(note.rank, 5);
@@ -462,19 +475,273 @@ static void who_is_silent_but_lives_is_reached(void **state)
 {
     struct link_place place;
     struct link one = { .state = LINK_FREE }, other;
-    int listener = link_listen(&place, true);
-    struct pollfd arrival = { .fd = listener, .events = POLLIN };
+    struct pollfd arrival = listen_here(&place);
 
-    assert_true(listener >= 0);
     assert_true(link_connect(&one, &place));
     assert_int_equal(poll(&arrival, 1, PATIENCE), 1);
-    assert_true(link_accept(&other, listener, 0));
+    assert_true(link_accept(&other, arrival.fd, 0, NULL, 0) == 1);
     nanosleep(&(struct timespec){ .tv_sec = 6 }, NULL);
     assert_true(link_silence(&one) < 5);
     assert_true(link_silence(&other) < 5);
     link_close(&one);
     link_close(&other);
-    close(listener);
+    close(arrival.fd);
+    (void)state;
+}
+
+/* As bound: not whatever the machine has. */
+static void it_is_listened_at_the_addresses_that_are_told_and_at_no_other(void **state)
+{
+    struct link_place place;
+    int listeners[LINK_ADDRESSES], n = link_listen(&place, false, listeners);
+
+    assert_true(n > 0);
+    assert_int_equal(place.n, n);
+    for (int i = 0; i < n; i++) {
+        struct sockaddr_storage at = { 0 };
+        const struct sockaddr_in *four = (const void *)&at;
+        const struct sockaddr_in6 *six = (const void *)&at;
+        bool is_six = place.address[i].family == AF_INET6;
+        socklen_t size = sizeof(at);
+
+        assert_int_equal(getsockname(listeners[i], (struct sockaddr *)&at, &size), 0);
+        assert_int_equal(at.ss_family, place.address[i].family);
+        assert_int_equal(ntohs(is_six ? six->sin6_port : four->sin_port), place.port[i]);
+        assert_memory_equal(is_six ? (const void *)&six->sin6_addr : (const void *)&four->sin_addr,
+                            place.address[i].bytes, is_six ? 16 : 4);
+        assert_false(is_six ? IN6_IS_ADDR_UNSPECIFIED(&six->sin6_addr)
+                            : four->sin_addr.s_addr == htonl(INADDR_ANY));
+        close(listeners[i]);
+    }
+    (void)state;
+}
+
+static void who_comes_from_no_node_of_the_run_is_refused_before_it_is_read(void **state)
+{
+    static const struct link_address ours = { AF_INET, { 127, 0, 0, 1 } },
+                                     others = { AF_INET, { 10, 1, 2, 3 } };
+    struct link_place place;
+    struct pollfd arrival = listen_here(&place);
+    struct link stranger = { .state = LINK_FREE }, link;
+    struct note note;
+
+    assert_true(link_connect(&stranger, &place));
+    assert_int_equal(poll(&arrival, 1, PATIENCE), 1);
+    assert_int_equal(link_accept(&link, arrival.fd, 1, &others, 0), -1);
+    assert_int_equal(next_note(&stranger, &note), -1);
+    link_close(&stranger);
+    assert_true(link_connect(&stranger, &place));
+    assert_int_equal(poll(&arrival, 1, PATIENCE), 1);
+    assert_int_equal(link_accept(&link, arrival.fd, 1, &ours, 0), 1);
+    assert_int_equal(link_accept(&link, arrival.fd, 1, &ours, 0), 0);
+    link_close(&stranger);
+    link_close(&link);
+    close(arrival.fd);
+    (void)state;
+}
+
+static void once_all_are_in_nobody_listens(void **state)
+{
+    double end = clock_now() + PATIENCE / 1000.0;
+    struct comm comm;
+    struct watch *watch;
+    struct link one, two, late;
+    bool there = true;
+
+    memset(places, 0, sizeof(places));
+    watch = start(&comm, 0, 3);
+    one = connect_as(1, &places[0]);
+    two = connect_as(2, &places[0]);
+    while (there && clock_now() < end) {
+        late = (struct link){ .state = LINK_FREE };
+        there = link_connect(&late, &places[0]);
+        if (there) {
+            wait_for(&late, POLLOUT);
+            there = link_connected(&late);
+        }
+        link_close(&late);
+    }
+    assert_false(there);
+    link_close(&one);
+    link_close(&two);
+    watch_leave(watch, NULL);
+    (void)state;
+}
+
+/* Seconds: of silence, until all have agreed upon it, until who computes on is ended, and for that. */
+static void all_have_left_ten_seconds_after_the_silence_was_too_long(void **state)
+{
+    static const double bounds[] = { 10, 20, 60, 500 };
+
+    for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
+        double bound = bounds[i], stopped = bound < 20 ? 20 : bound;
+
+        assert_true(watch_leaving(WATCH_CUT, bound) >= 4);
+        assert_true(GATHERING + CUT_OFF + watch_leaving(WATCH_CUT, bound) + 1 < 9.5);
+        assert_true(watch_leaving(WATCH_SILENT, bound) >= 4);
+        assert_true(stopped + 3 + watch_leaving(WATCH_SILENT, bound) + 1 < stopped + 9.5);
+        assert_true(5 + watch_leaving(WATCH_DIED, bound) + 1 < bound + 9.5);
+        assert_true(watch_leaving(WATCH_DIED, bound) <= 20);
+    }
+    assert_true(watch_leaving(WATCH_DIED, 0) >= 20);
+    (void)state;
+}
+
+static void write_words(void *data, const char *text)
+{
+    (void)!write(*(int *)data, text, strlen(text));
+}
+
+static void hang(void *data, const char *text)
+{
+    (void)data;
+    (void)text;
+    for (;;)
+        pause();
+}
+
+/* How a process ends whose main thread computes on; what it said. */
+static int end_alone(void (*last)(void *data, const char *text), int speaker, char *said,
+                     size_t size)
+{
+    struct comm comm = { .rank = 0, .size = 4, .hosts = hosts };
+    struct watch w = { .comm = &comm };
+    int ends[2], status;
+    ssize_t n;
+    pid_t child;
+
+    assert_int_equal(pipe(ends), 0);
+    child = fork();
+    if (child == 0) {
+        pthread_mutex_init(&w.lock, NULL);
+        w.words = (struct comm_words){ .last = last, .data = &ends[1] };
+        w.verdict = (struct watch_verdict){ .cause = WATCH_DIED, .rank = 3, .lost = 1,
+                                            .speaker = speaker };
+        watch_end(&w);
+    }
+    close(ends[1]);
+    n = read(ends[0], said, size - 1);
+    said[n > 0 ? n : 0] = '\0';
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void whose_main_thread_does_not_come_to_speak_says_it_all_the_same(void **state)
+{
+    char said[256];
+    int status;
+
+    hosts[3] = (char *)(uintptr_t)"host";
+    status = end_alone(write_words, 0, said, sizeof(said));
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    assert_string_equal(said, "rank 3 (host) is lost: its process has ended");
+    status = end_alone(write_words, 1, said, sizeof(said));
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    assert_string_equal(said, "");
+    status = end_alone(hang, 0, said, sizeof(said));
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM);
+    (void)state;
+}
+
+static void who_is_stopped_runs_again_when_something_comes(void **state)
+{
+    struct link_place place;
+    struct pollfd arrival = listen_here(&place);
+    struct link link = { .state = LINK_FREE }, other;
+    struct note note;
+    pid_t child = fork();
+    int status;
+
+    if (child == 0) {
+        if (!link_connect(&link, &place))
+            _exit(2);
+        wait_for(&link, POLLOUT);
+        link_wakes(&link);
+        raise(SIGSTOP);
+        _exit(next_note(&link, &note) == 1 && note.kind == NOTE_VERDICT ? 0 : 3);
+    }
+    assert_int_equal(poll(&arrival, 1, PATIENCE), 1);
+    assert_int_equal(link_accept(&other, arrival.fd, 0, NULL, 0), 1);
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    assert_true(WIFSTOPPED(status));
+    link_send(&other, &(struct note){ .kind = NOTE_VERDICT });
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    link_close(&other);
+    close(arrival.fd);
+    (void)state;
+}
+
+/* Else the question would wake it, and hide who was stopped. */
+static void of_whom_nothing_was_heard_lately_nothing_is_asked(void **state)
+{
+    struct heard heard[4] = { [2] = { .time = clock_now() }, [3] = { .time = clock_now() - 6 } };
+    struct comm comm = { .rank = 0, .size = 4, .hosts = hosts };
+    struct link links[2] = { { .state = LINK_LIVE, .rank = 2 }, { .state = LINK_LIVE, .rank = 3 } };
+    struct watch w = { .comm = &comm, .hub = { 0, 1 }, .n_links = 2, .links = links,
+                       .heard = heard };
+    struct link lives = join(&links[0]), stopped = join(&links[1]);
+    struct note note;
+
+    watch_ask_all(&w);
+    assert_int_equal(next_note(&lives, &note), 1);
+    assert_int_equal(note.kind, NOTE_ASK);
+    assert_int_equal(link_read(&stopped, &note), 0);
+    for (int i = 0; i < 2; i++)
+        link_close(&links[i]);
+    link_close(&lives);
+    link_close(&stopped);
+    (void)state;
+}
+
+struct told {
+    int still, again, silent;
+    double seconds;
+};
+
+static void note_standstill(void *data, double seconds, const struct sighting *ranks)
+{
+    struct told *told = data;
+
+    told->still += ranks != NULL;
+    told->again += !ranks;
+    told->seconds = seconds;
+    told->silent = ranks && ranks[1].silent > 0;
+}
+
+static void that_nothing_moves_is_said_once_and_when_it_moves_again(void **state)
+{
+    struct heard heard[2] = { [1] = { .time = clock_now() - 4 } };
+    struct comm comm = { .rank = 0, .size = 2, .hosts = hosts, .patience = { .remark = 7 } };
+    struct told told = { 0 };
+    struct watch w = { .comm = &comm, .hub = { 0, 1 }, .heard = heard,
+                       .words = { .standstill = note_standstill, .data = &told } };
+
+    pthread_mutex_init(&w.lock, NULL);
+    for (int i = 0; i < 2; i++)
+        watch_look_for_standstill(&w);
+    assert_null(w.remark);
+    atomic_store(&comm.patience.remarkable, 1);
+    for (int i = 0; i < 3; i++) {
+        watch_look_for_standstill(&w);
+        watch_end_remarks(&w);
+    }
+    assert_int_equal(told.still, 1);
+    assert_true(told.seconds >= 7 && told.seconds < 8);
+    assert_true(told.silent);
+    atomic_store(&comm.patience.remarkable, 0);
+    for (int i = 0; i < 3; i++) {
+        watch_look_for_standstill(&w);
+        watch_end_remarks(&w);
+    }
+    assert_int_equal(told.again, 1);
+    w.longest = 60;                         /* such waits have passed before */
+    atomic_store(&comm.patience.remarkable, 1);
+    watch_look_for_standstill(&w);
+    watch_end_remarks(&w);
+    assert_int_equal(told.still, 1);
     (void)state;
 }
 
@@ -492,6 +759,14 @@ int main(void)
         cmocka_unit_test(whom_another_rank_cannot_reach_is_lost_to_all),
         cmocka_unit_test(nodes_that_are_cut_off_are_named_with_their_ranks),
         cmocka_unit_test(who_is_silent_but_lives_is_reached),
+        cmocka_unit_test(it_is_listened_at_the_addresses_that_are_told_and_at_no_other),
+        cmocka_unit_test(who_comes_from_no_node_of_the_run_is_refused_before_it_is_read),
+        cmocka_unit_test(once_all_are_in_nobody_listens),
+        cmocka_unit_test(all_have_left_ten_seconds_after_the_silence_was_too_long),
+        cmocka_unit_test(whose_main_thread_does_not_come_to_speak_says_it_all_the_same),
+        cmocka_unit_test(who_is_stopped_runs_again_when_something_comes),
+        cmocka_unit_test(of_whom_nothing_was_heard_lately_nothing_is_asked),
+        cmocka_unit_test(that_nothing_moves_is_said_once_and_when_it_moves_again),
         cmocka_unit_test(who_leaves_before_it_was_welcomed_says_so),
         cmocka_unit_test(of_more_ranks_than_there_may_be_connections_some_are_watched),
     };
