@@ -503,7 +503,7 @@ scales() {
 }
 
 @test "products of all forms, and optimizers, give on the GPU what the reference gives" {
-    for program in test_cuda_product test_update; do
+    for program in test_cuda_product test_update test_chain; do
         TASUKI_FAKE_SEED=$RANDOM TASUKI_TEST_BACKEND=cuda run on_fake "$builddir/tests/unit/$program"
         echo "$output"
         [ "$status" -eq 0 ]
