@@ -2,7 +2,7 @@
 /* Which pointwise nodes become one kernel, and that kernel in their place.
  *
  * From the last node of a part to the first: a node takes in what makes its operands, as long as nobody
- * else reads that and it is as long and in the same order. What is taken in runs later than it would: not
+ * else reads that and it is as long, in the same order, and of the same block: a plan's cuts change nothing. What is taken in runs later than it would: not
  * where what it reads would have to wait for that in more memory than what it makes takes.
  */
 #include "kernels/cuda/chain.h"
@@ -245,6 +245,7 @@ static bool take_in(const struct finder *f, struct group *g, int v)
 
     if (node < 0 || f->seen[v] || !f->kernels[node] || !f->position[node] || g->n == CHAIN_MEMBERS ||
         index_of(g->nodes, g->n, node) >= 0 ||
+        f->graph->nodes[node].block != f->graph->nodes[g->nodes[0]].block ||
         !shape_equal(&f->graph->values[v].shape, &f->graph->values[result].shape) ||
         !is_inner(f, g, v) || bytes_kept(f, g, node) > f->program->values[v].layout.bytes)
         return false;

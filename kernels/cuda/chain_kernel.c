@@ -139,7 +139,8 @@ void cuda_chains_close(struct device *device)
 
     if (!c)
         return;
-    log_debug("cuda: %d kernel%s of chains", c->n, c->n == 1 ? "" : "s");
+    if (c->n)
+        log_debug("cuda: %d kernel%s of chains", c->n, c->n == 1 ? "" : "s");
     for (int i = 0; i < c->n; i++) {
         device->cuda->chain_free(c->made[i].kernel);
         free(c->made[i].text);
