@@ -14,21 +14,6 @@
 
 #define MOST_NAMED 6    /* blocks of a cycle */
 
-double cost_at(const struct cost *cost, const double *array, bool scales, double samples)
-{
-    const int64_t *sizes = cost->micro_batch;
-    int n = cost->n_sizes, i = 0;
-
-    if (samples <= (double)sizes[0])
-        return scales ? array[0] * samples / (double)sizes[0] : array[0];
-    if (samples >= (double)sizes[n - 1])
-        return scales ? array[n - 1] * samples / (double)sizes[n - 1] : array[n - 1];
-    while (samples > (double)sizes[i + 1])
-        i++;
-    return array[i] + (array[i + 1] - array[i]) * (samples - (double)sizes[i]) /
-                          (double)(sizes[i + 1] - sizes[i]);
-}
-
 static void free_block(struct cost_block *b)
 {
     free(b->name);

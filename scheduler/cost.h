@@ -145,7 +145,44 @@ static inline bool cost_same_value(const struct cost_edge *a, const struct cost_
 /* The edges into block b are into[start[b]] … into[start[b + 1] - 1]; malloc'ed. */
 void cost_edges_into(const struct cost *cost, int **start, int **into);
 
-/* An array of the file at 'samples' samples. 'scales': false keeps it constant. */
-double cost_at(const struct cost *cost, const double *array, bool scales, double samples);
+/* A number of samples among the listed sizes. */
+struct cost_point {
+    int i;                  /* the size before it; where it is outside, the next one */
+    bool between;
+    double samples;         /* beyond that size; outside in all */
+    double width;           /* to the next size; outside that size */
+};
+
+static inline struct cost_point cost_point(const struct cost *cost, double samples)
+{
+    const int64_t *sizes = cost->micro_batch;
+    int n = cost->n_sizes, i = 0;
+
+    if (samples <= (double)sizes[0])
+        return (struct cost_point){ 0, false, samples, (double)sizes[0] };
+    if (samples >= (double)sizes[n - 1])
+        return (struct cost_point){ n - 1, false, samples, (double)sizes[n - 1] };
+    while (samples > (double)sizes[i + 1])
+        i++;
+    return (struct cost_point){ i, true, samples - (double)sizes[i],
+                                (double)(sizes[i + 1] - sizes[i]) };
+}
+
+/* An array of the file there. 'scales': false keeps it constant. */
+static inline double cost_there(const struct cost_point *at, const double *array, bool scales)
+{
+    if (at->between)
+        return array[at->i] + (array[at->i + 1] - array[at->i]) * at->samples / at->width;
+    return scales ? array[at->i] * at->samples / at->width : array[at->i];
+}
+
+/* The same at 'samples' samples. */
+static inline double cost_at(const struct cost *cost, const double *array, bool scales,
+                             double samples)
+{
+    struct cost_point at = cost_point(cost, samples);
+
+    return cost_there(&at, array, scales);
+}
 
 #endif

@@ -118,12 +118,12 @@ static void insert(struct placed *placed, int n, struct placed new)
     placed[i] = new;
 }
 
-/* In this order: the bytes of the arena. */
-static size_t place_all(const struct entry *order, int n, struct placed *placed)
+/* In this order: the bytes of the arena; it ends where these are 'most' already. */
+static size_t place_all(const struct entry *order, int n, size_t most, struct placed *placed)
 {
     size_t end = 0;
 
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && end < most; i++) {
         struct layout_buffer *b = order[i].buffer;
         struct placed new = { b->first, b->last, best_offset(placed, i, b), 0 };
 
@@ -183,7 +183,7 @@ static size_t place_copies(struct layout_buffer *buffers, int n)
         if (t >= BY_LOT && (double)t * n * n > MAX_PAIRS)
             break;
         sort(buffers, n, t, peak, entries);
-        end = place_all(entries, n, placed);
+        end = place_all(entries, n, best, placed);
         for (int i = 0; i < n && end < best; i++)
             offsets[i] = buffers[i].offset;
         best = end < best ? end : best;
@@ -222,7 +222,7 @@ static int *find_births(const struct layout_buffer *buffers, int n, int *n_birth
     for (int i = 0; i < n; i++)
         if (buffers[i].bytes > 0)
             births[all++] = buffers[i].first;
-    qsort(births, (size_t)all, sizeof(*births), order_ints);
+    order_sort(births, (size_t)all, sizeof(*births), order_ints);
     *n_births = 0;
     for (int i = 0; i < all; i++)
         if (i == 0 || births[i] != births[i - 1])
@@ -263,7 +263,7 @@ size_t layout_place(struct layout_buffer *buffers, int n)
         copies[i].own.first = rank(births, n_births, buffers[i].first);
         copies[i].own.last = rank(births, n_births, buffers[i].last);
     }
-    qsort(copies, (size_t)n, sizeof(*copies), by_life);
+    order_sort(copies, (size_t)n, sizeof(*copies), by_life);
     for (int i = 0; i < n; i++)
         own[i] = copies[i].own;
     bytes = place_copies(own, n);

@@ -158,6 +158,12 @@ static void share_places(struct timeline *line, enum backward_form form, int slo
     }
 }
 
+/* Has it bytes of its own there? */
+static bool lies_in(const struct program *program, int v, enum value_place place)
+{
+    return program->values[v].place == place && program->values[v].root == v;
+}
+
 /* Values of one place that share the arena by lifetime. */
 static size_t place_by_lifetime(struct timeline *line, enum value_place place)
 {
@@ -166,15 +172,16 @@ static size_t place_by_lifetime(struct timeline *line, enum value_place place)
     int *values, n = 0;
     size_t bytes;
 
-    buffers = mem_new((size_t)program->n_values, sizeof(*buffers));
-    values = mem_new((size_t)program->n_values, sizeof(*values));
+    for (int v = 0; v < program->n_values; v++)
+        n += lies_in(program, v, place);
+    buffers = mem_new((size_t)n, sizeof(*buffers));
+    values = mem_new((size_t)n, sizeof(*values));
+    n = 0;
     for (int v = 0; v < program->n_values; v++) {
-        const struct program_value *value = &program->values[v];
-
-        if (value->place != place || value->root != v)
+        if (!lies_in(program, v, place))
             continue;
         values[n] = v;
-        buffers[n].bytes = value->layout.bytes;
+        buffers[n].bytes = program->values[v].layout.bytes;
         buffers[n].first = line->first[v] < 0 ? 0 : line->first[v];
         buffers[n].last = line->last[v] < 0 ? 0 : line->last[v];
         n++;

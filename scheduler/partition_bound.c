@@ -175,15 +175,24 @@ double partition_lower_bound(const struct cost *cost, const struct cluster *clus
     return bound;
 }
 
-/* Edges from stage to stage; malloc'ed. */
-static int *crossing_edges(const struct cost *cost, const int *stage, int *n)
-{
-    int *edges = mem_new((size_t)cost->n_edges, sizeof(*edges));
+/* Edges that leave a stage: each has the number of the next, + 1, as the stage of the first. */
+struct leaving {
+    int *first, *next;
+};
 
-    *n = 0;
-    for (int e = 0; e < cost->n_edges; e++)
-        if (stage[cost->edges[e].from] != stage[cost->edges[e].to])
-            edges[(*n)++] = e;
+static struct leaving leaving_new(const struct cost *cost, const int *stage, int n_stages)
+{
+    struct leaving edges = { mem_new((size_t)n_stages, sizeof(*edges.first)),
+                             mem_new((size_t)cost->n_edges, sizeof(*edges.next)) };
+
+    for (int e = 0; e < cost->n_edges; e++) {
+        int from = stage[cost->edges[e].from];
+
+        if (from == stage[cost->edges[e].to])
+            continue;
+        edges.next[e] = edges.first[from];
+        edges.first[from] = e + 1;
+    }
     return edges;
 }
 
@@ -193,25 +202,25 @@ static int *crossing_edges(const struct cost *cost, const int *stage, int *n)
 static void fill_ways(struct search *search, const struct candidate *c, double *to, double *back)
 {
     const struct cost *cost = search->cost;
-    int *stage = candidate_stages(c), n, *edges = crossing_edges(cost, stage, &n);
+    int *stage = candidate_stages(c);
+    struct leaving edges = leaving_new(cost, stage, c->n_stages);
 
     for (int s = 0; s < c->n_stages; s++) {
         struct interval_cost own;
 
         candidate_soonest(search, c, s, true, &own);
-        for (int i = 0; i < n; i++) {
-            const struct cost_edge *edge = &cost->edges[edges[i]];
+        for (int e = edges.first[s]; e; e = edges.next[e - 1]) {
+            const struct cost_edge *edge = &cost->edges[e - 1];
             int next = stage[edge->to];
 
-            if (stage[edge->from] != s)
-                continue;
             to[next] = dmax(to[next], to[s] + own.forward);
             if (edge->gradient_bytes[cost->n_sizes - 1] > 0)
                 back[next] = dmax(back[next], back[s] + own.dgrad);
         }
     }
     free(stage);
-    free(edges);
+    free(edges.first);
+    free(edges.next);
 }
 
 /* After the last B of the first stage of its device W may follow, so often. */

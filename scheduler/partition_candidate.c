@@ -272,7 +272,7 @@ int candidate_slots(const struct plan_request *request, const struct candidate *
 /* A stage that is an interval between the table's cuts? */
 static bool in_table(const struct table *table, const struct candidate *c, int s, int *i, int *j)
 {
-    if (c->order)
+    if (c->order || table->ideals)
         return false;
     *i = table_cut(table, c->cuts[s]);
     *j = table_cut(table, c->cuts[s + 1]);

@@ -212,27 +212,27 @@ struct candidate *chunking_new(struct search *s, const struct chunking *f)
     return c;
 }
 
-/* What it runs again, so that it fits, is to be even, too: the faster of both is left. */
-static struct candidate *even_again(struct search *s, struct candidate *c)
+/* What it runs again, so that it fits, is to be even, too: the faster of both is left, with its
+ * closed form. Is that another one?
+ */
+static bool even_again(struct search *s, struct candidate **c)
 {
     struct candidate *other;
-    bool again = false;
+    bool again = false, faster;
 
-    c->closed = partition_closed(s, c);
-    for (int k = 0; k < c->n_stages && isfinite(c->closed); k++)
-        again |= c->again[k] != PLAN_RECOMPUTE_NONE;
+    (*c)->closed = partition_closed(s, *c);
+    for (int k = 0; k < (*c)->n_stages && isfinite((*c)->closed); k++)
+        again |= (*c)->again[k] != PLAN_RECOMPUTE_NONE;
     if (!again)
-        return c;
-    other = candidate_copy(c);
+        return false;
+    other = candidate_copy(*c);
     cut_evenly(s, other);
     search_choose_devices(s, other);
     other->closed = partition_closed(s, other);
-    if (other->closed >= c->closed) {
-        candidate_free(other);
-        return c;
-    }
-    candidate_free(c);
-    return other;
+    faster = other->closed < (*c)->closed;
+    candidate_free(faster ? *c : other);
+    *c = faster ? other : *c;
+    return faster;
 }
 
 void search_add(struct search *s, struct candidate *c)
@@ -244,9 +244,14 @@ void search_add(struct search *s, struct candidate *c)
 static void add_orders(struct search *s, struct chunking *f)
 {
     for (int order = 0; order < DEVICE_ORDERS && is_chunking(s, f); order++) {
+        struct candidate *c;
+
         f->order = (enum device_order)order;
-        if (chunking_order(s, f))
-            search_add(s, even_again(s, chunking_new(s, f)));
+        if (!chunking_order(s, f))
+            continue;
+        c = chunking_new(s, f);
+        even_again(s, &c);
+        search_add(s, c);
     }
 }
 
@@ -409,21 +414,26 @@ static double slack(const struct search *s)
     return s->few ? SLACK_FEW : SLACK;
 }
 
-static bool is_promising(struct chunkings *all, struct candidate *c)
+/* By the least that it takes. */
+static bool may_win(const struct chunkings *all, const struct candidate *c)
 {
-    return candidate_least(all->search, c) < all->best &&
-           partition_closed(all->search, c) * dmax(all->off[c->schedule], 1) <
-               slack(all->search) * all->best;
+    return candidate_least(all->search, c) < all->best;
 }
 
-/* Simulate it where it may be the fastest; takes it, to what was found where it fits. */
-static int look_at(struct chunkings *all, struct candidate *c, struct err *err)
+/* By its closed form. */
+static bool is_promising(const struct chunkings *all, const struct candidate *c)
+{
+    return c->closed * dmax(all->off[c->schedule], 1) < slack(all->search) * all->best;
+}
+
+/* Simulate it where that is 'worth' it; takes it, to what was found where it fits. */
+static int look_at(struct chunkings *all, struct candidate *c, bool worth, struct err *err)
 {
     struct search *s = all->search;
     bool tight = s->tight;
     double off;
 
-    if (!is_promising(all, c)) {
+    if (!worth) {
         candidate_free(c);
         return 0;
     }
@@ -446,9 +456,20 @@ static int look_at(struct chunkings *all, struct candidate *c, struct err *err)
 
 static int look_at_even(struct chunkings *all, struct candidate *c, struct err *err)
 {
-    if (candidate_least(all->search, c) < all->best)
-        c = even_again(all->search, c);
-    return look_at(all, c, err);
+    bool may = may_win(all, c);
+
+    if (may && even_again(all->search, &c))
+        may = may_win(all, c);
+    return look_at(all, c, may && is_promising(all, c), err);
+}
+
+static int look_at_moved(struct chunkings *all, struct candidate *c, struct err *err)
+{
+    bool may = may_win(all, c);
+
+    if (may)
+        c->closed = partition_closed(all->search, c);
+    return look_at(all, c, may && is_promising(all, c), err);
 }
 
 static bool is_late(const struct search *s, double before)
@@ -477,7 +498,7 @@ static int improve(struct search *s, double before, struct err *err)
                 c = candidate_copy(from);
                 c->cuts[k] = s->table->cuts[at];
                 all.best = from->seconds;
-                if (look_at(&all, c, err))
+                if (look_at_moved(&all, c, err))
                     return -1;
             }
         search_sort(s);

@@ -96,7 +96,7 @@ static void add_stage(struct search *search, struct candidate *c, int s, struct 
     candidate_interval(search, c, s, candidate_share(c->micro_batch, c->replicas[s]), &cost);
     for (enum plan_recompute r = d->asked; r <= d->most; r++) {
         c->again[s] = r;
-        own->bytes[r] = search_stage_bytes(search, c, s);
+        own->bytes[r] = search_interval_bytes(search, c, s, &cost);
         own->seconds[r] = interval_again(&cost, r);
     }
     c->again[s] = d->asked;

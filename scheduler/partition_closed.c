@@ -16,8 +16,11 @@ double candidate_message(struct search *search, const struct candidate *c, int s
     struct message_link link =
         search_link(search, candidate_first(c, s - 1), before, candidate_first(c, s));
 
-    candidate_interval(search, c, s, own > share ? own : share, &all);
     candidate_interval(search, c, s, own, &part);
+    if (share > own)
+        candidate_interval(search, c, s, share, &all);
+    else
+        all = part;
     return search_message(&link, all.received, part.received) +
            search_message(&link, all.gradient, part.gradient);
 }

@@ -73,14 +73,17 @@ struct stage_bytes interval_bytes(const struct search *search, const struct inte
     return bytes;
 }
 
+static double believed(const struct search *search, struct stage_bytes bytes)
+{
+    return bytes.fixed * search->factor_fixed + bytes.moving * search->factor_moving;
+}
+
 double search_memory(const struct search *search, const struct interval_cost *c,
                      int64_t micro_batches, int slots, int copies, enum backward_form form,
                      enum plan_recompute again)
 {
-    struct stage_bytes bytes = interval_bytes(search, c, micro_batches, slots, copies, form,
-                                              again);
-
-    return bytes.fixed * search->factor_fixed + bytes.moving * search->factor_moving;
+    return believed(search,
+                    interval_bytes(search, c, micro_batches, slots, copies, form, again));
 }
 
 bool recompute_frees(enum schedule_kind kind)
@@ -107,16 +110,22 @@ enum backward_form candidate_backward(const struct plan_request *request,
     return kind_backward(c->schedule, gradients);
 }
 
+static struct stage_bytes stage_bytes(const struct search *search, const struct candidate *c,
+                                      int s, const struct interval_cost *cost)
+{
+    return interval_bytes(search, cost, c->micro_batches,
+                          candidate_slots(search->request, c, s),
+                          candidate_pipelines(c) * c->replicas[s],
+                          candidate_backward(search->request, c, s, cost->gradient),
+                          c->again ? c->again[s] : PLAN_RECOMPUTE_NONE);
+}
+
 struct stage_bytes search_stage(struct search *search, const struct candidate *c, int s)
 {
     struct interval_cost cost;
 
     candidate_interval(search, c, s, candidate_share(c->micro_batch, c->replicas[s]), &cost);
-    return interval_bytes(search, &cost, c->micro_batches,
-                          candidate_slots(search->request, c, s),
-                          candidate_pipelines(c) * c->replicas[s],
-                          candidate_backward(search->request, c, s, cost.gradient),
-                          c->again ? c->again[s] : PLAN_RECOMPUTE_NONE);
+    return stage_bytes(search, c, s, &cost);
 }
 
 enum plan_recompute recompute_asked(const struct plan_request *request)
@@ -130,11 +139,15 @@ enum plan_recompute recompute_most(const struct plan_request *request, enum sche
                                                         : recompute_asked(request);
 }
 
+double search_interval_bytes(const struct search *search, const struct candidate *c, int s,
+                             const struct interval_cost *cost)
+{
+    return believed(search, stage_bytes(search, c, s, cost));
+}
+
 double search_stage_bytes(struct search *search, const struct candidate *c, int s)
 {
-    struct stage_bytes bytes = search_stage(search, c, s);
-
-    return bytes.fixed * search->factor_fixed + bytes.moving * search->factor_moving;
+    return believed(search, search_stage(search, c, s));
 }
 
 bool search_fits(struct search *search, struct candidate *c)
@@ -147,12 +160,18 @@ bool search_fits(struct search *search, struct candidate *c)
         c->again[s] = asked;
     if (c->chunks > 1)
         return chunks_fit(search, c, most);
-    for (int s = 0; s < c->n_stages; s++)
-        while (search_stage_bytes(search, c, s) > candidate_room(search, c, s)) {
+    for (int s = 0; s < c->n_stages; s++) {
+        int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
+        double room = candidate_room(search, c, s);
+        struct interval_cost cost;
+
+        candidate_interval(search, c, s, share, &cost);
+        while (search_interval_bytes(search, c, s, &cost) > room) {
             if (c->again[s] == most)
                 return false;
             c->again[s]++;
         }
+    }
     return true;
 }
 

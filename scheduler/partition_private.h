@@ -90,6 +90,7 @@ struct table {
     bool partial;           /* these leave blocks out */
     int n;                  /* cuts - 1: stages at most */
     int cuts[MOST_CUTS + 1];
+    int *next;              /* [blocks + 1]: the first cut that is not in front of a block */
     double *step, *parameters, *prepared;   /* sums */
     double *shared;         /* per interval: bytes of shared parameters */
     double *n_received;     /* per interval: values of earlier stages */
@@ -119,7 +120,11 @@ static inline size_t table_pairs(const struct table *table)
 }
 
 /* The cut before a block. */
-int table_cut(const struct table *table, int block);
+static inline int table_cut(const struct table *table, int block)
+{
+    return table->next[block];
+}
+
 /* With so many cuts at most. */
 struct table *table_new(const struct cost *cost, int most);
 /* With these cuts, [n + 1]. */
@@ -514,6 +519,9 @@ double search_message_buffers(const struct search *search);
 /* For a stage of a candidate; and all of it, by the factors. */
 struct stage_bytes search_stage(struct search *search, const struct candidate *c, int s);
 double search_stage_bytes(struct search *search, const struct candidate *c, int s);
+/* The same of a stage with these sums. */
+double search_interval_bytes(const struct search *search, const struct candidate *c, int s,
+                             const struct interval_cost *cost);
 /* All of it, by the factors. */
 double search_memory(const struct search *search, const struct interval_cost *cost,
                      int64_t micro_batches, int slots, int copies, enum backward_form form,

@@ -214,8 +214,10 @@ static void add_value(const struct table *table, const struct readers *r, double
 static void add_blocks(const struct table *table, double *array, const int *blocks, int n,
                        const int *where, double bytes)
 {
-    struct readers r = { .after = -1 };
+    struct readers r;
 
+    r.after = -1;
+    r.n = 0;
     for (int i = 0; i < n; i++)
         add_reader(&r, where[blocks[i]], 0);
     add_value(table, &r, bytes, array, NULL);
@@ -238,18 +240,18 @@ static bool is_one(const struct cost_edge *e, enum which which)
 }
 
 /* Of the value of an edge; 'end' is behind its last. */
-static struct readers readers_of(const struct cost *cost, int edge, const int *where,
-                                 double samples, enum which which, int *end)
+static void find_readers(const struct cost *cost, int edge, const int *where, double samples,
+                         enum which which, int *end, struct readers *r)
 {
     bool scales = cost->blocks[cost->edges[edge].from].batch_axis;
-    struct readers r = { .after = where[cost->edges[edge].from] };
 
+    r->after = where[cost->edges[edge].from];
+    r->n = 0;
     *end = end_of_value(cost, edge);
     for (int k = edge; k < *end; k++)
         if (is_one(&cost->edges[k], which))
-            add_reader(&r, where[cost->edges[k].to],
+            add_reader(r, where[cost->edges[k].to],
                    cost_at(cost, cost->edges[k].gradient_bytes, scales, samples));
-    return r;
 }
 
 /* What a stage with it before all its readers sends, or before any. */
@@ -292,9 +294,10 @@ static void add_edges(const struct table *table, const int *where, double sample
     for (int i = 0, end; i < cost->n_edges; i = end) {
         const struct cost_edge *e = &cost->edges[i];
         bool scales = cost->blocks[e->from].batch_axis, once = false, reordered = false;
-        struct readers r = readers_of(cost, i, where, samples, ALL, &end);
         double bytes = cost_at(cost, e->bytes, scales, samples);
+        struct readers r, kept;
 
+        find_readers(cost, i, where, samples, ALL, &end, &r);
         add_value(table, &r, bytes, s->received, s->gradient);
         if (r.n > 0 && r.where[r.n - 1] > r.after)
             add_sent(table, s->sent, &r, r.where[r.n - 1], bytes);
@@ -303,14 +306,13 @@ static void add_edges(const struct table *table, const int *where, double sample
         for (int k = i; k < end && !once; k++)
             once = cost->edges[k].once;
         if (once) {
-            struct readers kept = readers_of(cost, i, where, samples, KEPT, &end);
-
+            find_readers(cost, i, where, samples, KEPT, &end, &kept);
             add_once(table, &r, &kept, bytes, s);
         }
         for (int k = i; k < end && !reordered; k++)
             reordered = cost->edges[k].reordered;
         if (reordered) {
-            r = readers_of(cost, i, where, samples, REORDERED, &end);
+            find_readers(cost, i, where, samples, REORDERED, &end, &r);
             add_copies(table, &r, bytes, s);
         }
     }
@@ -321,25 +323,21 @@ static void count_received(const struct table *table, const int *where)
     const struct cost *cost = table->cost;
 
     for (int i = 0, end; i < cost->n_edges; i = end) {
-        struct readers r = readers_of(cost, i, where, 1, ALL, &end);
+        struct readers r;
 
+        find_readers(cost, i, where, 1, ALL, &end, &r);
         add_value(table, &r, 1, table->n_received, NULL);
     }
 }
 
-int table_cut(const struct table *table, int block)
+static void fill_next(struct table *table)
 {
-    int low = 0, high = table->n;
-
-    while (low < high) {
-        int middle = (low + high) / 2;
-
-        if (table->cuts[middle] < block)
-            low = middle + 1;
-        else
-            high = middle;
+    table->next = mem_new((size_t)table->cost->n_blocks + 1, sizeof(*table->next));
+    for (int block = 0, cut = 0; block <= table->cost->n_blocks; block++) {
+        while (cut < table->n && table->cuts[cut] < block)
+            cut++;
+        table->next[block] = cut;
     }
-    return low;
 }
 
 static struct table *fill(struct table *table)
@@ -348,6 +346,7 @@ static struct table *fill(struct table *table)
     int *where;
 
     table->users = 1;
+    fill_next(table);
     table->step = new_array((size_t)table->n + 1);
     table->parameters = new_array((size_t)table->n + 1);
     table->prepared = new_array((size_t)table->n + 1);
@@ -432,6 +431,7 @@ void table_free(struct table *table)
     free(table->shares);
     free(table->kept);
     free(table->ideals);
+    free(table->next);
     free(table->step);
     free(table->parameters);
     free(table->prepared);

@@ -11,14 +11,12 @@
 #include "scheduler/simulate_private.h"
 #include "scheduler/stage_layout.h"
 
-void sim_record(struct sim *sim, int worker, const struct instruction *instruction,
-                double start, double end)
+void sim_add_event(struct sim *sim, int worker, const struct instruction *instruction,
+                   double start, double end)
 {
     const struct worker *w = &sim->workers[worker];
     struct simulated_event *e;
 
-    if (!sim->record)
-        return;
     e = mem_push((void **)&sim->events, &sim->n_events, sizeof(*e));
     *e = (struct simulated_event){ w->parts[instruction->chunk].stage, w->pipeline, w->replica,
                                    *instruction, start, end };
@@ -174,14 +172,6 @@ static double reduce_start(const struct sim *sim, const struct worker *w)
     return first;
 }
 
-void worker_check(struct sim *sim, int worker)
-{
-    if (sim->workers[worker].check)
-        return;
-    sim->workers[worker].check = true;
-    sim->checks[(sim->first_check + sim->n_checks++) % sim->n_workers] = worker;
-}
-
 /* Busy threads share the cores of their node. */
 static double pace_of(const struct sim *sim, const struct worker *w)
 {
@@ -271,7 +261,7 @@ static void advance_worker(struct sim *sim, int id)
 /* STEP is of all parts. */
 static void count_busy(struct worker *w, const struct instruction *i, double seconds)
 {
-    double all = step_seconds(w);
+    double all = i->kind == INSTRUCTION_STEP ? step_seconds(w) : 0;
 
     w->busy += seconds;
     if (i->kind != INSTRUCTION_STEP)
@@ -333,7 +323,7 @@ static void advance_all(struct sim *sim)
     while (sim->n_checks) {
         int id = sim->checks[sim->first_check];
 
-        sim->first_check = (sim->first_check + 1) % sim->n_workers;
+        sim->first_check = sim->first_check + 1 < sim->n_workers ? sim->first_check + 1 : 0;
         sim->n_checks--;
         advance_worker(sim, id);
     }

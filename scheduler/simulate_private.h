@@ -5,6 +5,8 @@
 #ifndef TASUKI_SCHEDULER_SIMULATE_PRIVATE_H
 #define TASUKI_SCHEDULER_SIMULATE_PRIVATE_H
 
+#include <math.h>
+
 #include "scheduler/simulate.h"
 #include "scheduler/stage.h"
 
@@ -115,11 +117,9 @@ struct group {
 
 /* When what happens next: a timer of each worker, then one of each flow. */
 struct timers {
-    int room;                   /* a power of two, or 0 */
-    struct timer {
-        double when;            /* INFINITY: not set */
-        int id;
-    } *first;                   /* [2 * room]: of each match, from 1, who won; then all */
+    unsigned room;              /* a power of two, or 0 */
+    double *when;               /* [room]; INFINITY: not set */
+    unsigned *first;            /* [2 * room]: of each match, from 1, who won; then all */
     int taken;                  /* the last that was, whose matches are not played yet; -1 */
 };
 
@@ -165,7 +165,14 @@ int simulate_shift(const struct plan *plan, const struct cluster *cluster);
 void sim_free(struct sim *sim);
 /* The part of a worker that runs a stage. */
 struct part *part_of(const struct sim *sim, int worker, int stage);
-void id_add(struct id_list *list, int id);
+void id_list_grow(struct id_list *list);
+
+static inline void id_add(struct id_list *list, int id)
+{
+    if (list->n == list->room)
+        id_list_grow(list);
+    list->items[list->n++] = id;
+}
 
 /* Post one side of a micro-batch's message; what can move, moves. */
 void channel_send(struct sim *sim, int channel, int micro);
@@ -182,17 +189,56 @@ int sim_last_backward(const struct instruction_list *list, int chunk, int from);
 /* The latency of a flow is over, or it has arrived. */
 void flow_timer(struct sim *sim, int flow);
 /* Something has happened that may let the worker go on. */
-void worker_check(struct sim *sim, int worker);
+static inline void worker_check(struct sim *sim, int worker)
+{
+    int place = sim->first_check + sim->n_checks;
+
+    if (sim->workers[worker].check)
+        return;
+    sim->workers[worker].check = true;
+    sim->checks[place < sim->n_workers ? place : place - sim->n_workers] = worker;
+    sim->n_checks++;
+}
+
 /* A computation goes on at the pace that cores and reductions leave it now. */
 void worker_pace(struct sim *sim, int worker);
 
 /* Timers: 'id' is a worker, or n_workers + a flow. Flows come before workers at one time. */
 void timer_set(struct sim *sim, int id, double when);
-/* Take the first; there is one. */
-int timer_take(struct sim *sim);
+/* A timer has changed, and with it who is first. */
+void timer_play(struct timers *t, unsigned id);
+
 /* When is the first? INFINITY: there is none. */
-double timer_first(struct sim *sim);
-void sim_record(struct sim *sim, int worker, const struct instruction *instruction,
-                double start, double end);
+static inline double timer_first(struct sim *sim)
+{
+    struct timers *t = &sim->timers;
+
+    if (t->taken >= 0)
+        timer_play(t, (unsigned)t->taken);
+    t->taken = -1;
+    return t->room ? t->when[t->first[1]] : INFINITY;
+}
+
+/* Take the first; there is one. Mostly it is set anew before anybody asks who comes next: until
+ * then it wins all its matches.
+ */
+static inline int timer_take(struct sim *sim)
+{
+    struct timers *t = &sim->timers;
+
+    t->taken = (int)t->first[1];
+    t->when[t->taken] = INFINITY;
+    return t->taken;
+}
+
+void sim_add_event(struct sim *sim, int worker, const struct instruction *instruction,
+                   double start, double end);
+
+static inline void sim_record(struct sim *sim, int worker,
+                              const struct instruction *instruction, double start, double end)
+{
+    if (sim->record)
+        sim_add_event(sim, worker, instruction, start, end);
+}
 
 #endif

@@ -7,13 +7,10 @@
 #include "base/mem.h"
 #include "scheduler/simulate_private.h"
 
-void id_add(struct id_list *list, int id)
+void id_list_grow(struct id_list *list)
 {
-    if (list->n == list->room) {
-        list->room = 2 * list->room + 2;
-        list->items = mem_resize(list->items, (size_t)list->room, sizeof(*list->items));
-    }
-    list->items[list->n++] = id;
+    list->room = 2 * list->room + 2;
+    list->items = mem_resize(list->items, (size_t)list->room, sizeof(*list->items));
 }
 
 static void route_fill(const struct cluster *cluster, int a, int b, struct route *route)
@@ -477,6 +474,7 @@ void sim_free(struct sim *sim)
     free_lists(sim->node_workers, sim->cluster->n_places);
     free(sim->idle_flows.items);
     free(sim->checks);
+    free(sim->timers.when);
     free(sim->timers.first);
     free(sim->moved);
     free(sim->node_threads);

@@ -95,27 +95,47 @@ static bool reads(const int *blocks, int n, const int *stage, int s)
     return false;
 }
 
-void block_selective(const struct cost *cost, const struct cost_block *block, double samples,
-                     double *again, double *dropped)
+/* What a block has of one list of the cost file, or where that is not there. */
+static double or_else(const struct cost_point *at, const struct cost_block *block,
+                      const double *list, double without)
+{
+    return list ? cost_there(at, list, block->batch_axis) : without;
+}
+
+static void add_selective(const struct cost_point *at, const struct cost_block *block,
+                          double *again, double *dropped)
 {
     bool scales = block->batch_axis;
 
     if (!block->selective_dgrad)
         return;
-    *again += cost_at(cost, block->selective_dgrad, scales, samples) -
-              cost_at(cost, block->dgrad, scales, samples);
-    *dropped += cost_at(cost, block->activations, scales, samples) -
-                cost_at(cost, block->selective_activations, scales, samples);
+    *again += cost_there(at, block->selective_dgrad, scales) -
+              cost_there(at, block->dgrad, scales);
+    *dropped += cost_there(at, block->activations, scales) -
+                cost_there(at, block->selective_activations, scales);
+}
+
+void block_selective(const struct cost *cost, const struct cost_block *block, double samples,
+                     double *again, double *dropped)
+{
+    struct cost_point at = cost_point(cost, samples);
+
+    add_selective(&at, block, again, dropped);
+}
+
+static double made_again(const struct cost_point *at, const struct cost_block *block)
+{
+    double seconds = 0, dropped = 0;
+
+    add_selective(at, block, &seconds, &dropped);
+    return dmax(or_else(at, block, block->made_again, 0), dropped);
 }
 
 double block_made_again(const struct cost *cost, const struct cost_block *block, double samples)
 {
-    double seconds = 0, dropped = 0, made = 0;
+    struct cost_point at = cost_point(cost, samples);
 
-    block_selective(cost, block, samples, &seconds, &dropped);
-    if (block->made_again)
-        made = cost_at(cost, block->made_again, block->batch_axis, samples);
-    return dmax(made, dropped);
+    return made_again(&at, block);
 }
 
 double block_kept(const struct cost *cost, const struct cost_block *block, double samples)
@@ -126,57 +146,45 @@ double block_kept(const struct cost *cost, const struct cost_block *block, doubl
     return dmax(0, cost_at(cost, block->activations, scales, samples) - passed);
 }
 
-/* What a block has of one list of the cost file, or where that is not there. */
-static double or_else(const struct cost *cost, const struct cost_block *block, double samples,
-                      double *list, double without)
-{
-    return list ? cost_at(cost, list, block->batch_axis, samples) : without;
-}
-
 struct stage_cost stage_none(void)
 {
     return (struct stage_cost){ .turn = -INFINITY, .behind = -INFINITY };
 }
 
 /* What is there while it runs: by itself, and with what the blocks up to it keep. */
-static void add_peaks(const struct cost *cost, const struct cost_block *b, double samples,
+static void add_peaks(const struct cost_point *at, const struct cost_block *b, double again,
                       struct stage_cost *r)
 {
-    double workspace = or_else(cost, b, samples, b->workspace, 0);
-    double activations = cost_at(cost, b->activations, b->batch_axis, samples);
-    double again = block_made_again(cost, b, samples);
+    double workspace = or_else(at, b, b->workspace, 0);
+    double activations = cost_there(at, b->activations, b->batch_axis);
 
-    r->peak = dmax(r->peak,
-                   r->activations + dmax(workspace, or_else(cost, b, samples, b->peak,
-                                                            workspace + activations)));
+    r->peak = dmax(r->peak, r->activations + dmax(workspace, or_else(at, b, b->peak,
+                                                                     workspace + activations)));
     r->peak_again = dmax(r->peak_again,
-                         r->made_again + dmax(workspace, or_else(cost, b, samples,
-                                                                 b->selective_peak,
+                         r->made_again + dmax(workspace, or_else(at, b, b->selective_peak,
                                                                  workspace + again)));
     r->workspace = dmax(r->workspace, workspace);
-    r->ahead = dmax(r->ahead, or_else(cost, b, samples, b->workspace_forward, 0));
-    r->kernels = dmax(r->kernels, or_else(cost, b, samples, b->kernels, 0));
+    r->ahead = dmax(r->ahead, or_else(at, b, b->workspace_forward, 0));
+    r->kernels = dmax(r->kernels, or_else(at, b, b->kernels, 0));
 }
 
 /* The same where W is put off. */
-static void add_delayed(const struct cost *cost, const struct cost_block *b, double samples,
+static void add_delayed(const struct cost_point *at, const struct cost_block *b,
                         struct stage_cost *r)
 {
-    double workspace = or_else(cost, b, samples, b->workspace, 0);
-    double activations = cost_at(cost, b->activations, b->batch_axis, samples);
-    double held = or_else(cost, b, samples, b->gradients_for_wgrad, 0);
+    double workspace = or_else(at, b, b->workspace, 0);
+    double activations = cost_there(at, b->activations, b->batch_axis);
+    double held = or_else(at, b, b->gradients_for_wgrad, 0);
     /* What comes to its activations while its B runs; with what else is there then. */
-    double turn = dmin(held, or_else(cost, b, samples, b->activations_delayed, INFINITY) -
-                                 activations);
+    double turn = dmin(held, or_else(at, b, b->activations_delayed, INFINITY) - activations);
     double behind = b->peak_delayed
-                        ? cost_at(cost, b->peak_delayed, b->batch_axis, samples) - activations
+                        ? cost_there(at, b->peak_delayed, b->batch_axis) - activations
                         : workspace;
 
     if (b->gradients_for_wgrad && b->kept_for_wgrad)
-        r->delayed += held + or_else(cost, b, samples, b->kept_for_wgrad, 0) - activations;
+        r->delayed += held + or_else(at, b, b->kept_for_wgrad, 0) - activations;
     r->held += held;
-    r->rest = dmax(r->rest, or_else(cost, b, samples, b->workspace_delayed,
-                                    dmax(0, workspace - held)));
+    r->rest = dmax(r->rest, or_else(at, b, b->workspace_delayed, dmax(0, workspace - held)));
     r->turn = dmax(r->turn, turn - r->delayed);
     r->behind = dmax(r->behind, behind - r->delayed);
 }
@@ -184,16 +192,18 @@ static void add_delayed(const struct cost *cost, const struct cost_block *b, dou
 void stage_add_block(const struct cost *cost, const struct cost_block *b, double samples,
                      struct stage_cost *r)
 {
+    struct cost_point at = cost_point(cost, samples);
+    double again = made_again(&at, b);
     bool scales = b->batch_axis;
 
-    add_peaks(cost, b, samples, r);
-    add_delayed(cost, b, samples, r);
-    r->forward += cost_at(cost, b->forward, scales, samples);
-    r->dgrad += cost_at(cost, b->dgrad, scales, samples);
-    r->wgrad += or_else(cost, b, samples, b->wgrad, 0);
-    r->activations += cost_at(cost, b->activations, scales, samples);
-    r->made_again += block_made_again(cost, b, samples);
-    block_selective(cost, b, samples, &r->again, &r->dropped);
+    add_peaks(&at, b, again, r);
+    add_delayed(&at, b, r);
+    r->forward += cost_there(&at, b->forward, scales);
+    r->dgrad += cost_there(&at, b->dgrad, scales);
+    r->wgrad += or_else(&at, b, b->wgrad, 0);
+    r->activations += cost_there(&at, b->activations, scales);
+    r->made_again += again;
+    add_selective(&at, b, &r->again, &r->dropped);
     r->step += b->step;
     r->parameters += b->parameters;
     r->prepared += b->prepared;
@@ -248,6 +258,7 @@ static void add_border(const struct cost *cost, const int *stage, int s, double 
 struct stage_seconds stage_seconds(const struct cost *cost, const int *stage, int s,
                                    double samples)
 {
+    struct cost_point at = cost_point(cost, samples);
     struct stage_seconds r = { 0 };
     double dropped = 0;
 
@@ -256,11 +267,11 @@ struct stage_seconds stage_seconds(const struct cost *cost, const int *stage, in
 
         if (stage[i] != s)
             continue;
-        r.forward += cost_at(cost, b->forward, b->batch_axis, samples);
-        r.dgrad += cost_at(cost, b->dgrad, b->batch_axis, samples);
-        r.wgrad += or_else(cost, b, samples, b->wgrad, 0);
+        r.forward += cost_there(&at, b->forward, b->batch_axis);
+        r.dgrad += cost_there(&at, b->dgrad, b->batch_axis);
+        r.wgrad += or_else(&at, b, b->wgrad, 0);
         r.step += b->step;
-        block_selective(cost, b, samples, &r.again, &dropped);
+        add_selective(&at, b, &r.again, &dropped);
     }
     return r;
 }

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "kernels/cpu/cpu.h"
+#include "graph/names.h"
 #include "graph/op.h"
 
 static const struct cpu_op ops[] = {
@@ -90,7 +91,7 @@ static const struct cpu_op ops[] = {
 const struct cpu_op *cpu_op_find(const char *name)
 {
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
-        if (strcmp(ops[i].name, name) == 0)
+        if (names_same(ops[i].name, name))
             return &ops[i];
     return NULL;
 }

@@ -15,8 +15,6 @@
 
 #define ARENA_BLOCK ((size_t)64 * 1024)
 #define ARENA_ALIGN 16
-/* Room for what is appended first; a power of two. */
-#define MEM_FIRST 4
 
 double mem_resident(void)
 {
@@ -139,19 +137,6 @@ size_t mem_room(size_t n)
     while (room < n)
         room *= 2;
     return room;
-}
-
-void *mem_push(void **array, int *count, size_t size)
-{
-    size_t n = (size_t)*count;
-    unsigned char *slot;
-
-    if (n == 0 || (n >= MEM_FIRST && (n & (n - 1)) == 0))
-        *array = mem_resize(*array, mem_room(n + 1), size);
-    slot = (unsigned char *)*array + n * size;
-    memset(slot, 0, size);
-    ++*count;
-    return slot;
 }
 
 struct arena *arena_new(void)

@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct err;
 
@@ -34,13 +35,30 @@ double mem_resident(void);
 /* What was freed goes back to the system, as far as the C library can do that. */
 void mem_trim(void);
 
+/* Room for what is appended first; a power of two. */
+#define MEM_FIRST 4
+
+/* Elements that an array of 'n' > 0 has room for if mem_push() made it: a power of two. */
+size_t mem_room(size_t n);
+
 /* Append one element to a growing array: grows ARRAY when COUNT reaches mem_room(COUNT).
  * Usage: *(struct thing *)mem_push((void **)&array, &count, sizeof(*array)) = thing;
  * The new element is zeroed. 'count' starts at 0 with a NULL array.
  */
-void *mem_push(void **array, int *count, size_t size);
-/* Elements that an array of 'n' > 0 has room for if mem_push() made it: a power of two. */
-size_t mem_room(size_t n);
+static inline void *mem_push(void **array, int *count, size_t size)
+{
+    size_t n = (size_t)*count;
+    unsigned char *items;
+
+    /* As bytes: it is a pointer to elements of any type. */
+    memcpy(&items, array, sizeof(items));
+    if (n == 0 || (n >= MEM_FIRST && (n & (n - 1)) == 0)) {
+        items = (unsigned char *)mem_resize(items, mem_room(n + 1), size);
+        memcpy(array, &items, sizeof(items));
+    }
+    ++*count;
+    return memset(items + n * size, 0, size);
+}
 
 /* An arena: many small allocations, freed all at once. Never returns NULL; zeroed. */
 struct arena;

@@ -210,7 +210,7 @@ void build_alias(struct build *build, const struct onnx_node *node, int input)
 int build_emit(struct build *build, const struct onnx_node *node, const char *op, int n_inputs,
                const int *inputs, int n_outputs, struct err *err)
 {
-    const struct op *found = op_find(op);
+    const struct op *found = canon_kind(build, op).op;
     int outputs[16], t, o, id = -1;
 
     if (!found || n_outputs > 16)
@@ -521,14 +521,17 @@ int build_run(struct build *build, struct err *err)
         return -1;
     build->items = mem_new((size_t)build->onnx->n_values, sizeof(*build->items));
     for (t = 0; t < BUILD_TWINS; t++) {
-        build->graph[t] = graph_new(options->no_batch ? 1 : (t + 1) * options->batch,
-                                    options->real);
+        int64_t batch = options->no_batch ? 1 : (t + 1) * options->batch;
+
+        build->graph[t] = t ? graph_new_twin(build->graph[0], batch)
+                            : graph_new(batch, options->real);
         /* As many groups in both: statistics of groups are no values of samples. */
         build->graph[t]->batchnorm_samples = (t + 1) * options->batchnorm_samples;
         build->fold[t] = (struct fold){ arena_new(), options->real, FOLD_BUDGET };
     }
     build->memo = memo_new();
     build->consts = names_new();
+    build->kind_names = names_new();
     if (add_inputs(build, err) || load_initializers(build, err)) {
         build_list_unknown(build, &build->onnx->main);
         return -1;
@@ -547,6 +550,10 @@ void build_free(struct build *build)
     }
     memo_free(build->memo);
     names_free(build->consts);
+    names_free(build->kind_names);
+    free(build->kinds);
+    free(build->fold_inputs);
+    free(build->fold_outputs);
     free(build->items);
     for (i = 0; i < build->n_problems; i++)
         free(build->problems[i].why);

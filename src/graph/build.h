@@ -16,6 +16,7 @@
 #include "graph/model.h"
 #include "graph/onnx.h"
 
+struct canon;
 struct err;
 struct memo;
 struct names;
@@ -30,6 +31,14 @@ struct build_item {
     } kind;
     int id;                             /* in the graphs; -1: a constant not needed there yet */
     struct tensor constant[BUILD_TWINS];
+};
+
+/* What is known of an operator, by its name. */
+struct build_kind {
+    const struct op *op;                /* NULL: there is none */
+    const struct canon *canon;          /* how it is brought into form; NULL: as it is */
+    bool folds;                         /* where its inputs are constants */
+    bool known;                         /* may a file have it? */
 };
 
 /* A node that is refused. */
@@ -48,7 +57,13 @@ struct build {
     struct graph *graph[BUILD_TWINS];
     struct fold fold[BUILD_TWINS];
     struct memo *memo;
+    size_t n_folded;                    /* room for inputs and outputs of a fold */
+    const struct tensor **fold_inputs;
+    struct tensor *fold_outputs;
     struct names *consts;               /* constants of the graphs, by their memory */
+    struct names *kind_names;
+    int n_kinds;
+    struct build_kind *kinds;           /* that were asked for */
     struct build_item *items;           /* one for each value of the file */
     enum freeze *freeze;                /* one for each initializer of the file */
     bool *no_decay;                     /* the same */
@@ -121,7 +136,7 @@ void build_set_string(struct build *build, int id, const char *name, const char 
 int build_settle(struct build *build, int id, struct err *err);
 
 /* Canon: bring one node of the file into the form that op.h describes. */
-bool canon_knows(const OnnxFile__Node *node);
+struct build_kind canon_kind(struct build *build, const char *op);
 int canon_node(struct build *build, const struct onnx_node *node, struct err *err);
 
 /* The complete shape for a Reshape of value 'id' in graph 'which' to the literal 'dims', with

@@ -92,18 +92,33 @@ static int fold_once(struct build *build, const OnnxFile__Node *proto, int which
     return 0;
 }
 
+/* For one input more than the node has, which attribute_tensor() may be. */
+static void make_room(struct build *build, const struct onnx_node *node)
+{
+    size_t n = node->proto->n_input + 1;
+
+    n = node->proto->n_output > n ? node->proto->n_output : n;
+    if (n <= build->n_folded)
+        return;
+    build->n_folded = 2 * n;
+    build->fold_inputs = mem_resize(build->fold_inputs, 2 * n, sizeof(*build->fold_inputs));
+    build->fold_outputs = mem_resize(build->fold_outputs, 2 * n, sizeof(*build->fold_outputs));
+}
+
 /* 0: the node became constants; 1: it is to be computed; -1: an error. */
 static int fold_node(struct build *build, const struct onnx_node *node, struct err *err)
 {
-    size_t n_inputs = node->proto->n_input, n_outputs = node->proto->n_output, o;
+    size_t n_outputs = node->proto->n_output, o;
     const struct tensor **inputs;
     struct tensor own, *outputs;
     int t, n, result = 0;
 
-    if (!fold_knows(node->proto->op_type))
+    if (!canon_kind(build, node->proto->op_type).folds)
         return 1;
-    inputs = mem_new(n_inputs + 1, sizeof(*inputs));
-    outputs = mem_new(n_outputs, sizeof(*outputs));
+    make_room(build, node);
+    inputs = build->fold_inputs;
+    outputs = build->fold_outputs;
+    memset(outputs, 0, n_outputs * sizeof(*outputs));
     for (t = 0; t < BUILD_TWINS && !result; t++) {
         result = fold_inputs(build, node, t, &own, inputs, &n, err);
         if (!result)
@@ -117,8 +132,6 @@ static int fold_node(struct build *build, const struct onnx_node *node, struct e
                 item->constant[t] = outputs[o];
             }
     }
-    free(inputs);
-    free(outputs);
     return result;
 }
 
@@ -147,14 +160,14 @@ static void refuse(struct build *build, const struct onnx_node *node, const stru
 }
 
 /* What can be said of a node without its inputs. */
-static int check_known(const struct onnx_node *node, struct err *err)
+static int check_known(struct build *build, const struct onnx_node *node, struct err *err)
 {
     const char *domain = onnx_domain(node->proto->domain);
 
     if (!*domain && (node->opset < ONNX_MIN_OPSET || node->opset > ONNX_MAX_OPSET))
         return err_set(err, "opset %" PRId64 " is not supported, only %d to %d", node->opset,
                        ONNX_MIN_OPSET, ONNX_MAX_OPSET);
-    if (canon_knows(node->proto))
+    if (!*domain && canon_kind(build, node->proto->op_type).known)
         return 0;
     return err_set(err, *domain ? "there is no such operator, and no function in the file"
                                 : "the operator is not supported");
@@ -168,7 +181,7 @@ void build_list_unknown(struct build *build, const struct onnx_body *body)
     for (n = 0; n < body->n_nodes; n++) {
         struct err err = { 0 };
 
-        if (body->nodes[n].live && check_known(&body->nodes[n], &err))
+        if (body->nodes[n].live && check_known(build, &body->nodes[n], &err))
             refuse(build, &body->nodes[n], &err);
         if (body->nodes[n].live)
             build_not_entered(build, &body->nodes[n]);
@@ -206,7 +219,7 @@ int build_unroll(struct build *build, size_t n, struct err *err)
 
 static int build_node(struct build *build, const struct onnx_node *node, struct err *err)
 {
-    int result = check_known(node, err);
+    int result = check_known(build, node, err);
 
     if (!result && build->loops)
         result = build_unroll(build, 1 + node->proto->n_input + node->proto->n_output, err);
@@ -229,7 +242,7 @@ void build_nodes(struct build *build, const struct onnx_body *body)
 
         if (!node->live)
             continue;
-        result = broken ? check_known(node, &err) : build_node(build, node, &err);
+        result = broken ? check_known(build, node, &err) : build_node(build, node, &err);
         if (result)
             refuse(build, node, &err);
         if (broken)

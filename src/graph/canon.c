@@ -527,28 +527,43 @@ static const struct canon *find_canon(const char *name)
     return NULL;
 }
 
-bool canon_knows(const OnnxFile__Node *node)
+static bool is_in_files(const struct op *op)
 {
-    const struct canon *canon;
-    const struct op *op;
-
-    if (*onnx_domain(node->domain))
-        return false;
-    if (fold_knows(node->op_type))
-        return true;
-    canon = find_canon(node->op_type);
-    op = op_find(canon && canon->needs ? canon->needs : node->op_type);
-    if (canon)
-        return !canon->needs || op;
     return op && !(op->flags & (OP_INTERNAL | OP_FOLD));
+}
+
+static struct build_kind find_kind(const char *op)
+{
+    struct build_kind kind = { op_find(op), find_canon(op), .folds = fold_knows(op) };
+
+    if (kind.folds)
+        kind.known = true;
+    else if (kind.canon)
+        kind.known = !kind.canon->needs || op_find(kind.canon->needs);
+    else
+        kind.known = is_in_files(kind.op);
+    return kind;
+}
+
+struct build_kind canon_kind(struct build *build, const char *op)
+{
+    int id = names_find(build->kind_names, op);
+
+    if (id < 0) {
+        id = build->n_kinds;
+        *(struct build_kind *)mem_push((void **)&build->kinds, &build->n_kinds,
+                                       sizeof(*build->kinds)) = find_kind(op);
+        names_put(build->kind_names, op, id);
+    }
+    return build->kinds[id];
 }
 
 int canon_node(struct build *build, const struct onnx_node *node, struct err *err)
 {
-    const struct canon *canon = find_canon(node->proto->op_type);
-    const struct op *op = op_find(node->proto->op_type);
+    const struct build_kind kind = canon_kind(build, node->proto->op_type);
+    const struct canon *canon = kind.canon;
 
-    if (!canon && (!op || op->flags & (OP_INTERNAL | OP_FOLD)))
+    if (!canon && !is_in_files(kind.op))
         return err_set(err, "supported only where its inputs are constants");
     if (node->proto->n_output < 1 || (node->outputs[0] < 0 && canon &&
                                       canon->run != canon_recurrent &&

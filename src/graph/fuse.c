@@ -6,12 +6,13 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "graph/names.h"
 #include "graph/op.h"
 #include "graph/tidy.h"
 
 bool fuse_is(const struct graph *graph, int node, const char *op)
 {
-    return node >= 0 && strcmp(graph->nodes[node].op->name, op) == 0;
+    return node >= 0 && names_same(graph->nodes[node].op->name, op);
 }
 
 int fuse_producer(const struct graph *graph, int node, int index, const char *op)
@@ -51,6 +52,7 @@ int fuse_rewrite(struct graph *graph, int node, const char *fusion, const char *
 
     if (!found)
         return err_set(err, "there is no operator \"%s\"", op);
+    graph->rewired = true;
     n->op = found;
     n->fusion = fusion;
     n->n_inputs = n_inputs;
@@ -84,7 +86,9 @@ static int run_pass(struct graph *graph,
     for (n = 0; n < graph->n_nodes; n++)
         if (pattern(graph, n, err))
             return -1;
-    tidy_remove_dead(graph);
+    if (graph->rewired)
+        tidy_remove_dead(graph);
+    graph->rewired = false;
     return 0;
 }
 
@@ -97,6 +101,7 @@ int fuse_graph(struct graph *graph, struct err *err)
     };
     size_t i;
 
+    graph->rewired = true;
     for (i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++)
         if (run_pass(graph, patterns[i], err))
             return -1;

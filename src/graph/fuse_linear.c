@@ -189,6 +189,7 @@ int fuse_cross_entropy(struct graph *graph, int node, struct err *err)
     softmax = fuse_producer(graph, node, 0, "LogSoftmax");
     if (softmax >= 0 && node_int(&graph->nodes[softmax], "axis", -1) ==
                             node_int(&graph->nodes[node], "axis", 1)) {
+        graph->rewired = true;
         graph->nodes[node].inputs[0] = graph->nodes[softmax].inputs[0];
         graph->nodes[node].fusion = "softmax+cross-entropy";
     }

@@ -65,6 +65,14 @@ struct graph *graph_new(int64_t batch, enum dtype real)
     return graph;
 }
 
+struct graph *graph_new_twin(const struct graph *graph, int64_t batch)
+{
+    struct graph *twin = graph_new(batch, graph->real);
+
+    twin->twin = graph;
+    return twin;
+}
+
 /* With the room that mem_push() relies on. */
 static void *copy_list(const void *list, int n, size_t size)
 {
@@ -135,14 +143,19 @@ uint64_t graph_key(const char *name)
     return names_hash(name);
 }
 
-/* "name#number", much faster than by arena_printf(). */
-static char *numbered(struct arena *arena, const char *name, int number)
+/* "name#number", much faster than by snprintf(). */
+static char *numbered(struct arena *arena, const char *name, unsigned number)
 {
-    size_t n = strlen(name), room = sizeof("#-2147483648");
-    char *text = arena_alloc(arena, n + room, 1);
+    size_t n = strlen(name), digits = 1;
+    char *text;
 
+    for (unsigned rest = number / 10; rest; rest /= 10)
+        digits++;
+    text = arena_alloc(arena, n + 1 + digits + 1, 1);
     memcpy(text, name, n);
-    snprintf(text + n, room, "#%d", number);
+    text[n] = '#';
+    for (char *at = text + n + digits; digits; digits--, number /= 10)
+        *at-- = (char)('0' + number % 10);
     return text;
 }
 
@@ -150,20 +163,20 @@ static char *numbered(struct arena *arena, const char *name, int number)
 static const char *enter_name(struct graph *graph, struct names *names, const char *name,
                               const char *fallback, int id)
 {
-    char *unique;
-    int i;
+    char *unique = name ? arena_strdup(graph->arena, name) : NULL;
+    unsigned i = (unsigned)id;
 
-    if (name && names_find(names, name) < 0) {
-        unique = arena_strdup(graph->arena, name);
-    } else {
-        /* Starting at the id makes the first try succeed in all but made-up cases. */
-        i = id;
-        do
-            unique = numbered(graph->arena, name ? name : fallback, i++);
-        while (names_find(names, unique) >= 0);
-    }
-    names_put(names, unique, id);
+    /* Starting at the id makes the first try succeed in all but made-up cases. */
+    while (!unique || !names_add(names, unique, id))
+        unique = numbered(graph->arena, name ? name : fallback, i++);
     return unique;
+}
+
+static const char *name_value(struct graph *graph, const char *name, int id)
+{
+    if (graph->twin && id < graph->twin->n_values)
+        return graph->twin->values[id].name;
+    return enter_name(graph, graph->value_names, name, "value", id);
 }
 
 int graph_add_value(struct graph *graph, const char *name, enum value_kind kind,
@@ -174,7 +187,7 @@ int graph_add_value(struct graph *graph, const char *name, enum value_kind kind,
     int id = graph->n_values;
     struct value *value = mem_push((void **)&graph->values, &graph->n_values, sizeof(*value));
 
-    value->name = enter_name(graph, graph->value_names, name, "value", id);
+    value->name = name_value(graph, name, id);
     value->kind = kind;
     value->dtype = dtype;
     value->file_dtype = dtype;
@@ -211,14 +224,27 @@ static void link_node(struct graph *graph, int id)
             graph->values[node->outputs[i]].producer = id;
 }
 
+static void name_node(struct graph *graph, const char *name, int id)
+{
+    struct node *node = &graph->nodes[id];
+
+    if (graph->twin && id < graph->twin->n_nodes) {
+        node->name = graph->twin->nodes[id].name;
+        node->key = graph->twin->nodes[id].key;
+        return;
+    }
+    node->name = enter_name(graph, graph->node_names, name, node->op->name, id);
+    node->key = graph_key(node->name);
+}
+
 int graph_add_node(struct graph *graph, const char *name, const struct op *op, int n_inputs,
                    const int *inputs, int n_outputs, const int *outputs)
 {
     int id = graph->n_nodes;
     struct node *node = mem_push((void **)&graph->nodes, &graph->n_nodes, sizeof(*node));
 
-    node->name = enter_name(graph, graph->node_names, name, op->name, id);
     node->op = op;
+    name_node(graph, name, id);
     node->n_inputs = n_inputs;
     node->n_outputs = n_outputs;
     node->inputs = copy_array(graph, inputs, n_inputs, sizeof(int));
@@ -226,7 +252,6 @@ int graph_add_node(struct graph *graph, const char *name, const struct op *op, i
     node->part = PART_FORWARD;
     node->source = -1;
     node->block = -1;
-    node->key = graph_key(node->name);
     link_node(graph, id);
     return id;
 }
@@ -265,7 +290,7 @@ int graph_find_value(const struct graph *graph, const char *name)
 void graph_rename_value(struct graph *graph, int value, const char *name)
 {
     names_remove(graph->value_names, graph->values[value].name);
-    graph->values[value].name = enter_name(graph, graph->value_names, name, "value", value);
+    graph->values[value].name = name_value(graph, name, value);
 }
 
 void graph_relink(struct graph *graph)

@@ -147,9 +147,15 @@ struct graph {
     int correct;            /* scalar count of right predictions, -1 where not classification */
     int64_t batchnorm_samples;  /* G; 0: the whole share is one group */
     struct names *value_names, *node_names;     /* graph.c's own */
+    const struct graph *twin;   /* graph.c's own: whose names it has; NULL: its own */
+    bool rewired;               /* fuse.c's own: some nodes may be dead */
 };
 
 struct graph *graph_new(int64_t batch, enum dtype real);
+/* One that is built in step behind another, with the same ids: it has the other's names while
+ * that is there, and finds nothing by them.
+ */
+struct graph *graph_new_twin(const struct graph *graph, int64_t batch);
 /* A graph of its own, but for names, attributes' values and constants: the original must outlive
  * it.
  */

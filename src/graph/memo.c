@@ -21,6 +21,10 @@ struct memo {
     struct result *results;
     unsigned char *key;         /* of the call last looked for */
     size_t size, room;
+    const OnnxFile__Node *node; /* whose, and so much of it is of the node alone; NULL: none */
+    size_t own;
+    uint8_t *packed;            /* room for an attribute */
+    size_t packed_room;
 };
 
 struct memo *memo_new(void)
@@ -40,6 +44,7 @@ void memo_free(struct memo *memo)
     arena_free(memo->arena);
     free(memo->results);
     free(memo->key);
+    free(memo->packed);
     free(memo);
 }
 
@@ -66,12 +71,28 @@ static void add(struct memo *memo, const void *data, size_t size)
 static void add_attribute(struct memo *memo, const OnnxFile__Attribute *attribute)
 {
     size_t size = onnx_file__attribute__get_packed_size(attribute);
-    uint8_t *bytes = mem_new(size, 1);
 
-    onnx_file__attribute__pack(attribute, bytes);
+    if (size > memo->packed_room) {
+        memo->packed_room = 2 * size;
+        memo->packed = mem_resize(memo->packed, memo->packed_room, 1);
+    }
+    onnx_file__attribute__pack(attribute, memo->packed);
     add(memo, &size, sizeof(size));
-    add(memo, bytes, size);
-    free(bytes);
+    add(memo, memo->packed, size);
+}
+
+/* The same for both graphs. */
+static void add_node(struct memo *memo, const OnnxFile__Node *node)
+{
+    if (memo->node != node) {
+        memo->size = 0;
+        add(memo, node->op_type, strlen(node->op_type) + 1);
+        for (size_t i = 0; i < node->n_attribute; i++)
+            add_attribute(memo, node->attribute[i]);
+        memo->node = node;
+        memo->own = memo->size;
+    }
+    memo->size = memo->own;
 }
 
 static void add_tensor(struct memo *memo, const struct tensor *t)
@@ -106,11 +127,8 @@ static bool look(const struct memo *memo, int n_outputs, struct tensor *outputs)
 bool memo_find(struct memo *memo, const OnnxFile__Node *node, int n_inputs,
                const struct tensor *const *inputs, int n_outputs, struct tensor *outputs)
 {
-    memo->size = 0;
-    add(memo, node->op_type, strlen(node->op_type) + 1);
+    add_node(memo, node);
     add(memo, &n_outputs, sizeof(n_outputs));
-    for (size_t i = 0; i < node->n_attribute; i++)
-        add_attribute(memo, node->attribute[i]);
     for (int i = 0; i < n_inputs; i++)
         add_tensor(memo, inputs[i]);
     return look(memo, n_outputs, outputs);
@@ -119,6 +137,7 @@ bool memo_find(struct memo *memo, const OnnxFile__Node *node, int n_inputs,
 bool memo_find_tensor(struct memo *memo, const OnnxFile__Attribute *attribute,
                       struct tensor *tensor)
 {
+    memo->node = NULL;
     memo->size = 0;
     add(memo, "", 1);           /* where a call has its operator */
     add_attribute(memo, attribute);

@@ -60,12 +60,6 @@ void names_free(struct names *names)
     free(names);
 }
 
-void names_clear(struct names *names)
-{
-    names->n = 0;
-    memset(names->entries, 0, names->size * sizeof(*names->entries));
-}
-
 struct names *names_copy(const struct names *names)
 {
     struct names *copy = mem_new(1, sizeof(*copy));
@@ -107,7 +101,8 @@ static void grow(struct names *names)
     *names = larger;
 }
 
-void names_put(struct names *names, const char *name, int id)
+/* Its entry, with id -1 where it is new, or was removed. */
+static struct entry *enter(struct names *names, const char *name)
 {
     uint32_t hash = place_hash(name);
     struct entry *entry;
@@ -115,8 +110,40 @@ void names_put(struct names *names, const char *name, int id)
     if (2 * names->n >= names->size)
         grow(names);
     entry = look(names, name, hash);
-    names->n += !entry->name;
-    *entry = (struct entry){ name, hash, id };
+    if (!entry->name) {
+        names->n++;
+        *entry = (struct entry){ name, hash, -1 };
+    }
+    return entry;
+}
+
+void names_put(struct names *names, const char *name, int id)
+{
+    struct entry *entry = enter(names, name);
+
+    entry->name = name;
+    entry->id = id;
+}
+
+bool names_add(struct names *names, const char *name, int id)
+{
+    struct entry *entry = enter(names, name);
+
+    if (entry->id >= 0)
+        return false;
+    entry->name = name;
+    entry->id = id;
+    return true;
+}
+
+void names_renumber(struct names *names, const int *map)
+{
+    for (size_t i = 0; i < names->size; i++) {
+        struct entry *entry = &names->entries[i];
+
+        if (entry->name && entry->id >= 0)
+            entry->id = map[entry->id];
+    }
 }
 
 void names_remove(struct names *names, const char *name)

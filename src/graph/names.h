@@ -13,11 +13,13 @@ struct names *names_new(void);
 /* With the same strings. */
 struct names *names_copy(const struct names *names);
 void names_free(struct names *names);
-/* Forget all. */
-void names_clear(struct names *names);
 int names_find(const struct names *names, const char *name);    /* -1 if not there */
 /* The name must not be there yet. */
 void names_put(struct names *names, const char *name, int id);
+/* False, and nothing is done, where it is there already. */
+bool names_add(struct names *names, const char *name, int id);
+/* Each id becomes map[id]; what is -1 there is removed. */
+void names_renumber(struct names *names, const int *map);
 void names_remove(struct names *names, const char *name);
 uint64_t names_hash(const char *name);  /* FNV-1a, 64 bits */
 

@@ -157,13 +157,26 @@ static int hash_model(struct onnx *onnx, struct err *err)
     return 0;
 }
 
+/* A model is many small messages, which come and go together. */
+static void *message_alloc(void *arena, size_t size)
+{
+    return arena_alloc(arena, size, 1);
+}
+
+static void message_free(void *arena, void *message)
+{
+    (void)arena;
+    (void)message;
+}
+
 static int unpack(struct onnx *onnx, struct err *err)
 {
+    ProtobufCAllocator allocator = { message_alloc, message_free, onnx->arena };
     struct wire_copy copy = { 0 };
 
     if (wire_strip(onnx->map.data, onnx->map.size, &onnx_wire_model, true, &copy, err))
         return -1;
-    onnx->model = onnx_file__model__unpack(NULL, copy.size, copy.bytes);
+    onnx->model = onnx_file__model__unpack(&allocator, copy.size, copy.bytes);
     free(copy.bytes);
     if (!onnx->model)
         return err_set(err, "this is no ONNX model");
@@ -227,8 +240,6 @@ void onnx_close(struct onnx *onnx)
 {
     if (!onnx)
         return;
-    if (onnx->model)
-        onnx_file__model__free_unpacked(onnx->model, NULL);
     external_free(onnx->external);
     names_free(onnx->names);
     arena_free(onnx->arena);

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "graph/external.h"
+#include "graph/names.h"
 
 enum { LEAST_LARGE = 4096 };    /* bytes */
 
@@ -28,7 +29,7 @@ static bool only_computes(const struct onnx_node *node)
     if (*onnx_domain(node->proto->domain))
         return false;
     for (i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strcmp(onnx_text(node->proto->op_type), known[i]) == 0)
+        if (names_same(onnx_text(node->proto->op_type), known[i]))
             return true;
     return false;
 }

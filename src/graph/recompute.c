@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "graph/names.h"
 #include "graph/op.h"
 #include "graph/program.h"
 
@@ -17,7 +18,7 @@ bool recompute_is_costly(const struct graph *graph, int node)
                                          "Attention" };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(graph->nodes[node].op->name, names[i]) == 0)
+        if (names_same(graph->nodes[node].op->name, names[i]))
             return true;
     return false;
 }

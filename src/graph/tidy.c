@@ -52,7 +52,6 @@ static void keep_values(struct graph *graph, const bool *used, int *map)
 {
     int v, kept = 0;
 
-    names_clear(graph->value_names);
     for (v = 0; v < graph->n_values; v++) {
         map[v] = -1;
         if (!used[v]) {
@@ -60,31 +59,33 @@ static void keep_values(struct graph *graph, const bool *used, int *map)
             continue;
         }
         map[v] = kept;
-        graph->values[kept] = graph->values[v];
-        names_put(graph->value_names, graph->values[kept].name, kept);
-        kept++;
+        graph->values[kept++] = graph->values[v];
     }
     graph->n_values = kept;
+    names_renumber(graph->value_names, map);
 }
 
 static void keep_nodes(struct graph *graph, int n, const int *order, const int *map)
 {
     struct node *nodes = mem_new((size_t)n, sizeof(*nodes));
-    int i, k;
+    int *places = mem_new((size_t)graph->n_nodes, sizeof(*places)), i, k;
 
-    names_clear(graph->node_names);
+    for (i = 0; i < graph->n_nodes; i++)
+        places[i] = -1;
     for (i = 0; i < n; i++) {
         nodes[i] = graph->nodes[order[i]];
+        places[order[i]] = i;
         for (k = 0; k < nodes[i].n_inputs; k++)
             nodes[i].inputs[k] = renamed(map, nodes[i].inputs[k]);
         for (k = 0; k < nodes[i].n_outputs; k++)
             nodes[i].outputs[k] = renamed(map, nodes[i].outputs[k]);
-        names_put(graph->node_names, nodes[i].name, i);
     }
+    names_renumber(graph->node_names, places);
     /* Appending relies on the room that the old array has. */
     if (n)
         memcpy(graph->nodes, nodes, (size_t)n * sizeof(*nodes));
     graph->n_nodes = n;
+    free(places);
     free(nodes);
 }
 
@@ -171,7 +172,7 @@ static int differentiable_inputs(const struct node *node)
     if (node->op->flags & OP_NO_GRAD)
         return 0;
     for (i = 0; i < sizeof(losses) / sizeof(losses[0]); i++)
-        if (strcmp(node->op->name, losses[i]) == 0)
+        if (names_same(node->op->name, losses[i]))
             return 1;
     return node->n_inputs;
 }

@@ -64,6 +64,17 @@ void wire_put_length(unsigned char to[WIRE_LENGTH_SIZE], size_t length)
                                 (i < WIRE_LENGTH_SIZE - 1 ? 0x80 : 0));
 }
 
+/* Most take one byte. */
+static inline const unsigned char *read_varint(const unsigned char *at,
+                                               const unsigned char *end, uint64_t *value)
+{
+    if (at < end && *at < 0x80) {
+        *value = *at;
+        return at + 1;
+    }
+    return wire_varint(at, end, value);
+}
+
 static int fail(const struct scan *s, const unsigned char *at, const char *text)
 {
     return err_set(s->err, "byte %zu: %s", (size_t)(at - s->file), text);
@@ -86,9 +97,9 @@ static void put(struct scan *s, const void *bytes, size_t size)
 
 static void put_varint(struct scan *s, uint64_t value)
 {
-    unsigned char text[10];
+    unsigned char text[10] = { (unsigned char)value };
 
-    put(s, text, wire_put_varint(text, value));
+    put(s, text, value < 0x80 ? 1 : wire_put_varint(text, value));
 }
 
 static size_t begin_message(struct scan *s, uint32_t number)
@@ -126,7 +137,7 @@ static int read_payload(struct scan *s, const unsigned char *end, struct item *i
 
     switch (item->type) {
     case TYPE_VARINT:
-        item->end = wire_varint(at, end, &length);
+        item->end = read_varint(at, end, &length);
         return item->end ? 0 : fail(s, at, "a number is cut off");
     case TYPE_FIXED64:
         length = 8;
@@ -135,7 +146,7 @@ static int read_payload(struct scan *s, const unsigned char *end, struct item *i
         length = 4;
         break;
     case TYPE_LENGTH:
-        at = wire_varint(at, end, &length);
+        at = read_varint(at, end, &length);
         if (!at)
             return fail(s, item->payload, "a length is cut off");
         break;
@@ -155,7 +166,7 @@ static int read_item(struct scan *s, const unsigned char *at, const unsigned cha
     uint64_t tag;
 
     item->start = at;
-    item->payload = wire_varint(at, end, &tag);
+    item->payload = read_varint(at, end, &tag);
     if (!item->payload)
         return fail(s, at, "a field is cut off");
     if (tag >> 3 == 0 || tag >> 3 > 0x1fffffff)
@@ -188,12 +199,27 @@ static size_t text_step(const unsigned char *at, const unsigned char *end)
     return n;
 }
 
+/* Are the next eight letters from ' ' to '~'? What is below borrows, what is above carries. */
+static bool is_plain(const unsigned char *at)
+{
+    const uint64_t each = 0x0101010101010101;
+    uint64_t word;
+
+    memcpy(&word, at, sizeof(word));
+    return !((word | (word - ' ' * each) | (word + each)) & 0x80 * each);
+}
+
 static int check_text(struct scan *s, const struct item *item)
 {
     const unsigned char *at = item->payload;
 
     while (at < item->end) {
-        size_t step = *at >= ' ' && *at <= '~' ? 1 : text_step(at, item->end);
+        size_t step;
+
+        if (item->end - at >= 8 && is_plain(at))
+            step = 8;
+        else
+            step = *at >= ' ' && *at <= '~' ? 1 : text_step(at, item->end);
 
         if (!step)
             return fail(s, at, "a name is not plain UTF-8 text");
@@ -221,7 +247,7 @@ static int check_numbers(struct scan *s, const struct wire_field *field,
     if (field->kind == WIRE_FLOAT)
         return n % 4 ? fail(s, item->start, "packed numbers are cut off") : 0;
     while (at < item->end) {
-        at = wire_varint(at, item->end, &value);
+        at = read_varint(at, item->end, &value);
         if (!at)
             return fail(s, item->start, "packed numbers are cut off");
     }

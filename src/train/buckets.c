@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/order.h"
 #include "scheduler/stage.h"
 
 /* What a group sums, for comparing. */
@@ -49,7 +50,7 @@ static struct param_grad *sort_params(const struct autodiff *ad)
 
     if (ad->n_params) {
         memcpy(sorted, ad->params, (size_t)ad->n_params * sizeof(*sorted));
-        qsort(sorted, (size_t)ad->n_params, sizeof(*sorted), by_param);
+        order_sort(sorted, (size_t)ad->n_params, sizeof(*sorted), by_param);
     }
     return sorted;
 }
@@ -121,8 +122,7 @@ void buckets_make(struct buckets *buckets, const struct compiled *compiled, int 
     if (limit == 0)
         limit = most_bytes(compiled);
     find_ranges(buckets, compiled);
-    if (buckets->n_ranges)
-        qsort(buckets->ranges, (size_t)buckets->n_ranges, sizeof(*buckets->ranges), by_offset);
+    order_sort(buckets->ranges, (size_t)buckets->n_ranges, sizeof(*buckets->ranges), by_offset);
     cut(buckets, limit);
 }
 

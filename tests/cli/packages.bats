@@ -92,3 +92,43 @@ apt_installs() {
     (cd "$ROOT/files" && rpm2cpio "$package" | cpio -id --quiet)
     complete_in "$ROOT/files"
 }
+
+# With the system's compiler and libraries, not with those that EasyBuild would compile first.
+@test "EasyBuild builds the recipe, and its module has manuals beside the system's" {
+    command -v eb >/dev/null || skip "EasyBuild is not installed: pip install easybuild"
+    init=/usr/share/modules/init/bash
+    [ -e $init ] || skip "Environment Modules is not installed"
+    export EASYBUILD_ALLOW_USE_AS_ROOT_AND_ACCEPT_CONSEQUENCES=1
+    export EASYBUILD_PREFIX=$ROOT/eb EASYBUILD_MODULES_TOOL=EnvironmentModules
+    run env -u TASUKI_PKGLIBDIR -u MANPATH bash --noprofile --norc -c '. "$0" &&
+        eb "$1" --sourcepath="$2" --module-syntax=Tcl --disable-map-toolchains \
+            --try-toolchain=system,system \
+            --filter-deps=pkgconf,Jansson,protobuf-c,hwloc,PMIx,inih,libarchive,libjpeg-turbo,xxHash &&
+        module use "$EASYBUILD_PREFIX/modules/all" && module load tasuki && tasuki info &&
+        man -w tasuki && man -w ls' $init "$srcdir/etc/easybuild/tasuki-0.1.0-foss-2024a.eb" \
+        "$(cd "${TARBALL%/*}" && pwd)"
+    echo "$output" | tail -n 40
+    [ "$status" -eq 0 ]
+    grep "^mpi  *$ROOT/eb/software/tasuki/.*/tasuki-mpi.so" <<<"$output"
+}
+
+# The sections of the definition, as Apptainer runs them, in a root of Debian's.
+@test "what etc/tasuki.def says makes an image of an unpacked tarball" {
+    command -v mmdebstrap >/dev/null || skip "mmdebstrap is not installed"
+    [ "$(id -u)" -eq 0 ] || skip "not root"
+    def=$(cd "$srcdir" && pwd)/etc/tasuki.def
+    section() { awk -v name="%$1" '/^%/ { on = $1 == name; next } on' "$def"; }
+    export APPTAINER_ROOTFS=$ROOT/image
+    mmdebstrap --variant=apt bookworm "$APPTAINER_ROOTFS" >"$ROOT/image.log" 2>&1 ||
+        skip "no packages can be had"
+    tar -xf "$TARBALL" -C "$ROOT"
+    (cd "$ROOT"/tasuki-*/ && section setup | sh -ex)
+    section post >"$APPTAINER_ROOTFS/post"
+    for script in "sh -ex /post" "tasuki info"; do
+        unshare -m --propagation private bash -c 'mount -t proc none "$0/proc" &&
+            mount --bind /dev "$0/dev" && exec chroot "$0" env -i CFLAGS=-O0 \
+            PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin $1' "$APPTAINER_ROOTFS" "$script" \
+            >>"$ROOT/image.log" 2>&1 || { tail -n 20 "$ROOT/image.log"; false; }
+    done
+    grep "^mpi  */usr/local/lib/tasuki/tasuki-mpi.so" "$ROOT/image.log"
+}

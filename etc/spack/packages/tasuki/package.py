@@ -26,6 +26,7 @@ class Tasuki(AutotoolsPackage):
     variant("pictures", default=True, description="JPEG pictures in tar archives as data")
     variant("xxhash", default=True, description="A changed model is noticed")
     variant("cuda", default=False, description="Links between GPUs, and kernels for them")
+    variant("cudnn", default=False, description="Convolutions on GPUs")
 
     depends_on("c", type="build")
     depends_on("cxx", type="build")
@@ -40,12 +41,14 @@ class Tasuki(AutotoolsPackage):
     depends_on("pmix", when="+pmix")
     depends_on("slurm", when="+slurm")
     depends_on("onednn@2:", when="+onednn")
-    depends_on("inih", when="+inih")
+    depends_on("libinih", when="+inih")
     depends_on("libarchive", when="+pictures")
     depends_on("libjpeg-turbo", when="+pictures")
     depends_on("xxhash", when="+xxhash")
     depends_on("cuda@12:", when="+cuda")
     depends_on("nccl", when="+cuda")
+    depends_on("cudnn@9:", when="+cudnn")
+    conflicts("+cudnn", when="~cuda")
 
     # A release has configure; a checkout makes it.
     def autoreconf(self, spec, prefix):
@@ -53,11 +56,11 @@ class Tasuki(AutotoolsPackage):
             which("sh")("./autogen.sh")
 
     def configure_args(self):
-        args = ["--without-cmocka", "--without-cudnn"]
+        args = ["--without-cmocka"]
         for name in ("hwloc", "mpi", "pmix", "onednn", "inih", "xxhash"):
             args += self.with_or_without(name)
-        args += self.with_or_without("slurm", activation_value="prefix")
-        args += self.with_or_without("cuda", activation_value="prefix")
+        for name in ("slurm", "cuda", "cudnn"):
+            args += self.with_or_without(name, activation_value="prefix")
         args += self.with_or_without("nccl", variant="cuda",
                                      activation_value=lambda _: self.spec["nccl"].prefix)
         for name in ("libarchive", "libjpeg"):
