@@ -144,7 +144,7 @@ void *cuda_chain_compile(struct cuda_device *device, const char *text, size_t *b
     const char *options[OPTIONS] = { architecture, "--std=c++17" };
     nvrtc_program program;
     void *code = NULL;
-    int number, result;
+    int number = 0, result;
 
     if (look(device, err) < 0 || architecture_of(device, &number, err) < 0)
         return NULL;
