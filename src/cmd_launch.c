@@ -275,6 +275,7 @@ int launcher_run(const struct options *options, char *const *words, struct err *
         code = (int)err->code;
     }
     code = launcher_end_tries(&l, code, err);
+    launcher_requeue(&l, code);
     launcher_end_guard(&l);
     if (l.fate)
         fate_forget(l.fate);

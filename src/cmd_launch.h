@@ -27,7 +27,7 @@ struct launcher_mark {
 };
 
 struct launcher_tries {
-    struct launcher_mark first, last;   /* when the launcher, and when the step, started */
+    struct launcher_mark first, last;   /* when the job, and when the step, started */
     int64_t most, vain;         /* restarts without a new checkpoint between them */
     bool resume;                /* the next step */
 };
@@ -54,6 +54,7 @@ struct launcher {
     char *bind;                 /* what ranks are told (train/bind.h); NULL: srun binds them */
     char *order;                /* file: the node of each rank; NULL: as Slurm does it */
     int told;                   /* the signal to end, 0 */
+    bool noticed;               /* that was, or came before it, SIGUSR1: the limit is near */
     bool replaced;              /* the job is over here, or was not seen: it may go on elsewhere */
     struct launcher_tries tries;
     int steps;                  /* so far */
@@ -151,6 +152,11 @@ int launcher_try_again(struct launcher *l, struct err *err);
  * again has been of no use.
  */
 int launcher_end_tries(struct launcher *l, int code, struct err *err);
+/* Have a batch job started again that ends so, where there is more to do, its script does not see to
+ * that (TASUKI_REQUEUE=script), and Slurm has not ended it; says so. A controller that is away is
+ * waited for.
+ */
+void launcher_requeue(struct launcher *l, int code);
 
 /* When the limit is near, as Slurm has it now; is it? */
 void launcher_note_time(struct launcher *l, const struct slurm_facts *facts);
@@ -176,6 +182,8 @@ struct launcher_words {
 void launcher_take_signals(void);
 /* Wait so many seconds, or until a signal to end: is there one? */
 bool launcher_pause(struct launcher *l, double seconds);
+/* Such a signal has come. */
+void launcher_note_signal(struct launcher *l, int number);
 /* The next one, or SIGCHLD, within so many seconds; 0: none. */
 int launcher_next_signal(double seconds);
 /* Takes the word, which is malloc'ed. */

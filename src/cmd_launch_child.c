@@ -61,6 +61,12 @@ int launcher_next_signal(double seconds)
     return number > 0 ? number : 0;
 }
 
+void launcher_note_signal(struct launcher *l, int number)
+{
+    l->told = number;
+    l->noticed = l->noticed || number == SIGUSR1;
+}
+
 bool launcher_pause(struct launcher *l, double seconds)
 {
     double end = clock_now() + seconds;
@@ -69,7 +75,7 @@ bool launcher_pause(struct launcher *l, double seconds)
         int number = launcher_next_signal(left);
 
         if (number && number != SIGCHLD)
-            l->told = number;
+            launcher_note_signal(l, number);
     }
     return l->told != 0;
 }

@@ -85,7 +85,7 @@ static void hand_on(struct launcher *l, pid_t child, int number)
 {
     bool again = number == SIGINT && l->told == SIGINT;
 
-    l->told = number;
+    launcher_note_signal(l, number);
     if (number != SIGINT) {
         kill(child, number);
     } else if (!again) {

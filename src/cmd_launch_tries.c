@@ -55,8 +55,10 @@ static char *path_of(const struct launcher *l)
 enum whose { NOBODYS, OF_OTHER_JOB, OF_THIS_JOB, OF_THIS_LAUNCHER };
 
 /* What it says is read where it is this job's. */
-static enum whose read_file(const struct launcher *l, struct launcher_mark *mark, int64_t *vain)
+static enum whose read_file(const struct launcher *l, struct launcher_tries *tries)
 {
+    const int64_t no_number = 0;
+    struct launcher_mark *first = &tries->first, *mark = &tries->last;
     struct err ignored = { 0 };
     char *path = path_of(l);
     json_t *json = access(path, F_OK) == 0 ? json_load(path, &ignored) : NULL;
@@ -72,7 +74,13 @@ static enum whose read_file(const struct launcher *l, struct launcher_mark *mark
                                 &ignored) == 0 &&
                    json_get_int(&r, "nanoseconds", 0, 999999999, NULL, &mark->nanoseconds,
                                 &ignored) == 0 &&
-                   json_get_int(&r, "vain", -1, 1 << 20, NULL, vain, &ignored) == 0;
+                   json_get_int(&r, "vain", -1, 1 << 20, NULL, &tries->vain, &ignored) == 0 &&
+                   json_get_int(&r, "first_inode", INT64_MIN, INT64_MAX, &no_number, &first->inode,
+                                &ignored) == 0 &&
+                   json_get_int(&r, "first_seconds", INT64_MIN, INT64_MAX, &no_number,
+                                &first->seconds, &ignored) == 0 &&
+                   json_get_int(&r, "first_nanoseconds", 0, 999999999, &no_number,
+                                &first->nanoseconds, &ignored) == 0;
 
     if (is_whole)
         whose = strcmp(job, l->job) != 0         ? OF_OTHER_JOB
@@ -85,26 +93,29 @@ static enum whose read_file(const struct launcher *l, struct launcher_mark *mark
 
 static enum whose whose_file(const struct launcher *l)
 {
-    struct launcher_mark mark;
-    int64_t vain;
+    struct launcher_tries tries;
 
-    return read_file(l, &mark, &vain);
+    return read_file(l, &tries);
 }
 
 /* Without it the next allocation counts from 0. */
 static void write_file(const struct launcher *l, const struct launcher_tries *tries)
 {
-    const struct launcher_mark *mark = &tries->last;
+    const struct launcher_mark *mark = &tries->last, *first = &tries->first;
     struct err err = { 0 };
-    char *path = path_of(l);
-    json_t *json = json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:I}", "schema", SCHEMA,
-                             "version", 1, "job", l->job, "launcher", l->tag, "inode",
+    char *path = path_of(l), *text;
+    json_t *json = json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "schema",
+                             SCHEMA, "version", 1, "job", l->job, "launcher", l->tag, "inode",
                              (json_int_t)mark->inode, "seconds", (json_int_t)mark->seconds,
                              "nanoseconds", (json_int_t)mark->nanoseconds, "vain",
-                             (json_int_t)tries->vain);
+                             (json_int_t)tries->vain, "first_inode", (json_int_t)first->inode,
+                             "first_seconds", (json_int_t)first->seconds, "first_nanoseconds",
+                             (json_int_t)first->nanoseconds);
 
-    if (json_save(json, path, &err) < 0)
+    text = json_dumps(json, JSON_INDENT(2));
+    if (text && file_replace_private(path, text, strlen(text), &err) < 0)
         log_debug("%s", err.text);
+    free(text);
     json_decref(json);
     free(path);
 }
@@ -146,7 +157,8 @@ static int give_up(const struct launcher *l, int64_t vain, struct err *err)
     char *what = mem_printf("giving up: %" PRId64 " restarts brought no new checkpoint "
                             "(--max-restarts)", vain);
 
-    forget_file(l);
+    if (l->checkpoint)
+        forget_file(l);
     if (err->text[0])
         err_hint(err, "%s", what);
     else
@@ -156,20 +168,20 @@ static int give_up(const struct launcher *l, int64_t vain, struct err *err)
     return -1;
 }
 
-/* Has Slurm started the job before? */
-static bool was_started(void)
+/* How often Slurm has started the job again. */
+static int starts_before(void)
 {
     const char *count = getenv("SLURM_RESTART_COUNT");
 
-    return count && atoi(count) > 0;
+    return count ? atoi(count) : 0;
 }
 
 int launcher_begin_tries(struct launcher *l, struct err *err)
 {
     struct launcher_tries *tries = &l->tries;
-    struct launcher_mark before;
+    struct launcher_tries before;
     enum whose whose;
-    int64_t vain;
+    bool again;
 
     if (option_int(l->options, "max-restarts", 0, 1 << 20, 3, &tries->most, err) < 0)
         return -1;
@@ -179,10 +191,17 @@ int launcher_begin_tries(struct launcher *l, struct err *err)
         return -1;
     file_mkdirs(l->checkpoint);
     tries->first = tries->last = launcher_newest(l);
-    whose = read_file(l, &before, &vain);
-    if (was_started() && whose >= OF_THIS_JOB && launcher_same_mark(&before, &tries->last))
-        tries->vain = vain + 1;
-    if (was_started() || !is_in_use(l, whose))
+    whose = read_file(l, &before);
+    again = starts_before() > 0;
+    if (again && whose >= OF_THIS_JOB) {
+        tries->first = before.first;
+        if (launcher_same_mark(&before.last, &tries->last))
+            tries->vain = before.vain + 1;
+    }
+    /* Of a job that was started again what an earlier start of it wrote, as far as is known. */
+    tries->resume = again && (whose < OF_THIS_JOB ||
+                              !launcher_same_mark(&tries->first, &tries->last));
+    if (again || !is_in_use(l, whose))
         write_file(l, tries);
     return tries->vain > tries->most ? give_up(l, tries->vain - 1, err) : 0;
 }
@@ -210,11 +229,14 @@ int launcher_end_tries(struct launcher *l, int code, struct err *err)
     struct launcher_tries *tries = &l->tries;
     struct launcher_mark mark;
 
+    /* Nobody knows of earlier allocations but Slurm. */
+    if (!l->checkpoint && code == EXIT_REQUEUE && !l->told && starts_before() >= tries->most)
+        return give_up(l, starts_before(), err) < 0 ? (int)err->code : code;
     if (!l->checkpoint || l->replaced)
         return code;
     mark = launcher_newest(l);
     if (code == EXIT_REQUEUE && launcher_same_mark(&mark, &tries->last)) {
-        if (l->told == SIGTERM)
+        if (l->told == SIGTERM && !l->noticed)
             tries->vain--;
         else if (tries->vain >= tries->most && give_up(l, tries->vain, err) < 0)
             return (int)err->code;

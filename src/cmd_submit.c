@@ -6,7 +6,8 @@
  * SPANK plugins and cli_filter add, SBATCH_* variables, and the limits and variables of this
  * shell are sbatch's doing; no public function reads its options, which follow "--"; and a job
  * built from a struct would not be the one that "sbatch job.sh" gives, where the script is kept
- * for just that. The number of the job is what sbatch --parsable prints: nothing is parsed.
+ * for just that. The number of the job is what sbatch --parsable prints: nothing is parsed. Other
+ * schedulers' commands are called alike.
  */
 #include "config.h"
 
@@ -171,13 +172,16 @@ static int read_scheduler(struct submit *job, struct err *err)
     if (option_word(job->options, "scheduler", &given, err) < 0)
         return -1;
     job->scheduler = option_given(job->options, "scheduler") ? (enum scheduler)given : detect();
-    if (job->dry_run || in_path(submit_tool(job->scheduler)))
+    job->has_tool = in_path(submit_tool(job->scheduler));
+    if (job->dry_run || job->has_tool)
         return 0;
-    if (option_given(job->options, "scheduler"))
-        return err_set(err, "there is no %s here; --dry-run prints the script",
-                       submit_tool(job->scheduler));
-    return err_set(err, "there is no Slurm here, nor another scheduler: no sbatch, pjsub or "
-                   "qsub in PATH; --dry-run prints the script");
+    if (!option_given(job->options, "scheduler"))
+        return err_set(err, "there is no Slurm here, nor another scheduler: no sbatch, pjsub or "
+                       "qsub in PATH; without one mpirun starts the ranks: mpirun -n N tasuki train "
+                       "...; --dry-run prints the script");
+    /* The script of another one may be carried to where it is. */
+    return job->scheduler != SCHEDULER_SLURM
+               ? 0 : err_set(err, "there is no sbatch here; --dry-run prints the script");
 }
 
 /* "--array=0-3", "--array 0-3", "-a0-3", as each scheduler calls it; PJM has two for it. */
@@ -375,18 +379,27 @@ static int write_files(const struct submit *job, const char *script, struct err 
 
 /* Submitting ----------------------------------------------------------------------------- */
 
+/* By which the job's number is all that is printed; NULL: there is no such option. */
+static const char *terse(enum scheduler scheduler)
+{
+    static const char *const words[] = { "--parsable", NULL, NULL, "-terse" };
+
+    return words[scheduler];
+}
+
 /* Only an error comes back. */
-static int become_sbatch(const struct submit *job, const char *script, struct err *err)
+static int become_tool(const struct submit *job, const char *script, struct err *err)
 {
     char *const *rest;
-    int n = options_rest(job->options, &rest);
+    int n = options_rest(job->options, &rest), at = 0;
     const char **words = mem_new((size_t)n + 4, sizeof(*words));
 
-    words[0] = submit_tool(job->scheduler);
-    words[1] = "--parsable";
+    words[at++] = submit_tool(job->scheduler);
+    if (terse(job->scheduler))
+        words[at++] = terse(job->scheduler);
     for (int i = 0; i < n; i++)
-        words[2 + i] = rest[i];
-    words[2 + n] = script;
+        words[at++] = rest[i];
+    words[at] = script;
     fflush(stdout);
     execvp(words[0], (char *const *)words);
     err_set(err, "%s: %s", words[0], strerror(errno));
@@ -394,29 +407,36 @@ static int become_sbatch(const struct submit *job, const char *script, struct er
     return -1;
 }
 
+/* For where there is that command. */
+static void print_line(const struct submit *job, const char *script)
+{
+    char *quoted = options_quote(script), *const *rest;
+    int n = options_rest(job->options, &rest);
+
+    log_warning("there is no %s here; where there is one, submit the script by:",
+                submit_tool(job->scheduler));
+    printf("%s", submit_tool(job->scheduler));
+    for (int i = 0; i < n; i++) {
+        char *word = options_quote(rest[i]);
+
+        printf(" %s", word);
+        free(word);
+    }
+    printf(" %s\n", quoted);
+    free(quoted);
+}
+
 static int hand_over(const struct submit *job, struct err *err)
 {
-    char *script = submit_path(job, "job.sh"), *const *rest;
-    int n = options_rest(job->options, &rest), bad = 0;
+    char *script = submit_path(job, "job.sh");
+    int bad = 0;
 
     log_info("%s: %" PRId64 " node%s of %" PRId64 " rank%s", script, job->nodes,
              job->nodes == 1 ? "" : "s", job->tasks, job->tasks == 1 ? "" : "s");
-    if (job->scheduler == SCHEDULER_SLURM) {
-        bad = become_sbatch(job, script, err);
-    } else {
-        char *quoted = options_quote(script);
-
-        log_info("look the script through, and submit it:");
-        printf("%s", submit_tool(job->scheduler));
-        for (int i = 0; i < n; i++) {
-            char *word = options_quote(rest[i]);
-
-            printf(" %s", word);
-            free(word);
-        }
-        printf(" %s\n", quoted);
-        free(quoted);
-    }
+    if (job->has_tool)
+        bad = become_tool(job, script, err);
+    else
+        print_line(job, script);
     free(script);
     return bad;
 }

@@ -19,6 +19,7 @@ struct submit {
     struct options *options;
     char *command;              /* how this was called */
     enum scheduler scheduler;
+    bool has_tool;              /* whose command is here */
     bool dry_run;
     const char *partition;      /* as given; "": the site's default */
     const char *cluster;

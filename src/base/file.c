@@ -196,7 +196,7 @@ static void sync_directory(const char *path)
 /* A new file beside 'path', whose name, malloc'ed, nobody knows beforehand. Not mkstemp(): who may
  * read it is for the umask, and the folder's default ACL, to say.
  */
-static int open_beside(const char *path, char **name)
+static int open_beside(const char *path, mode_t mode, char **name)
 {
     uint64_t number;
     int fd;
@@ -206,7 +206,7 @@ static int open_beside(const char *path, char **name)
             return -1;
         free(*name);
         *name = mem_printf("%s.%016" PRIx64, path, number);
-        fd = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        fd = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     } while (fd < 0 && errno == EEXIST);
     return fd;
 }
@@ -226,10 +226,10 @@ static int fill_temporary(int fd, const char *path, const void *data, size_t siz
     return close(fd) ? system_error(err, path) : 0;
 }
 
-int file_replace(const char *path, const void *data, size_t size, struct err *err)
+static int replace(const char *path, mode_t mode, const void *data, size_t size, struct err *err)
 {
     char *name = NULL;
-    int fd = open_beside(path, &name), result;
+    int fd = open_beside(path, mode, &name), result;
 
     if (fd < 0) {
         result = system_error(err, path);
@@ -245,6 +245,16 @@ int file_replace(const char *path, const void *data, size_t size, struct err *er
         sync_directory(path);
     free(name);
     return result;
+}
+
+int file_replace(const char *path, const void *data, size_t size, struct err *err)
+{
+    return replace(path, 0666, data, size, err);
+}
+
+int file_replace_private(const char *path, const void *data, size_t size, struct err *err)
+{
+    return replace(path, 0600, data, size, err);
 }
 
 int file_write(const char *path, const void *data, size_t size, struct err *err)

@@ -51,6 +51,8 @@ int file_write(const char *path, const void *data, size_t size, struct err *err)
 
 /* The same for a regular file; a link gives way to it, and what that points to stays. */
 int file_replace(const char *path, const void *data, size_t size, struct err *err);
+/* For this user alone, whatever the umask. */
+int file_replace_private(const char *path, const void *data, size_t size, struct err *err);
 
 /* All 'size' bytes to an open file; 'path' is for the error. */
 int file_write_all(int fd, const char *path, const void *data, size_t size, struct err *err);

@@ -80,6 +80,8 @@ END
     printf '#!/bin/sh\nexit 75\n' >tasuki
     printf '#!/bin/sh\necho "$@" >requeued\n' >scontrol
     chmod +x tasuki scontrol
+    # It sees to that itself, and says so to the launcher.
+    grep -q '^TASUKI_REQUEUE=script .*tasuki.* train ' slurm.sh
     sed -i "s,^.*tasuki'\{0\,1\} train,tasuki train," slurm.sh
     grep -q '^tasuki train' slurm.sh
     PATH=$PWD:$PATH SLURM_JOB_NAME=x SLURM_JOB_ID=12 run bash slurm.sh
@@ -224,21 +226,41 @@ as_before() {
     as_before pjm "" "-x TASUKI_RESTARTS=1 --step --sparam jid=7" --step --sparam jid=7
 }
 
-@test "other schedulers are found by their commands, and the line to type is printed" {
+@test "other schedulers are found by their commands, which get the script and what follows --" {
     local only=$PWD/tools
-    tool pjsub
+    tool pjsub 3
     run --separate-stderr env PATH="$only" "$TASUKI" submit "${training[@]}" --nodes 2 -- \
         -g 'my group'
     echo "$output $stderr"
-    [ "$output" = "pjsub -g 'my group' net-1/job.sh" ]
+    [ "$status" -eq 3 ]
+    [ "$output" = 4711 ]
+    diff called - <<<$'-g\nmy group\nnet-1/job.sh'
     grep -x '#PJM -L node=2' net-1/job.sh
     rm tools/pjsub
     tool qsub
-    PATH=$only SGE_ROOT=/sge "$TASUKI" submit "${training[@]}"
+    PATH=$only SGE_ROOT=/sge "$TASUKI" submit "${training[@]}" -- -pe mpi 2
     grep -x '#$ -N net' net-2/job.sh
+    diff called - <<<$'-terse\n-pe\nmpi\n2\nnet-2/job.sh'
     PATH=$only "$TASUKI" submit "${training[@]}"
     grep -x '#PBS -l select=1:ncpus=1:mpiprocs=1' net-3/job.sh
-    [ ! -e called ]
+    diff called - <<<net-3/job.sh
+}
+
+@test "where the command of another scheduler is not here, the line to type there is printed" {
+    while IFS='|' read -r scheduler line; do
+        run --separate-stderr env PATH=/nonexistent "$TASUKI" submit "${training[@]}" \
+            --scheduler $scheduler --directory $scheduler -- -g 'my group'
+        echo "$output $stderr"
+        [ "$status" -eq 0 ]
+        [ "$output" = "$line" ]
+        [[ "$stderr" == *"there is no ${line%% *} here; where there is one, submit the script by:"* ]]
+        [ -x $scheduler/job.sh ]
+        [ -e $scheduler/job.conf ]
+    done <<'END'
+pjm|pjsub -g 'my group' pjm/job.sh
+pbs|qsub -g 'my group' pbs/job.sh
+sge|qsub -g 'my group' sge/job.sh
+END
 }
 
 @test "what cannot be submitted is refused by name, and leaves nothing" {
@@ -250,7 +272,8 @@ as_before() {
         [[ "$output" == *"$message"* ]]
     done <<'END'
 1|net.onnx --data d --global-batch 8 --steps 4|there is no Slurm here
-1|net.onnx --data d --global-batch 8 --steps 4 --scheduler pbs|there is no qsub here; --dry-run
+1|net.onnx --data d --global-batch 8 --steps 4|without one mpirun starts the ranks: mpirun -n N tasuki
+1|net.onnx --data d --global-batch 8 --steps 4 --scheduler slurm|there is no sbatch here; --dry-run
 1|no.conf|no.conf: no such file
 1|no.onnx --data d --global-batch 8 --steps 4|no.onnx: No such file
 2|net.onnx --global-batch 8 --steps 4|--data is missing

@@ -14,5 +14,9 @@ load common
     [ "$status" -ne 77 ] || skip "${output#chaos: skipped, }"
     [ "$status" -eq 0 ]
     [ "$(grep -c '^fault .*: ok' <<<"$output")" -eq ${faults:-2} ]
+    if [ -n "$faults" ]; then
+        grep -q '^fault .*, starts: ok' <<<"$output"
+        grep -q '^fault .*, writes: ok' <<<"$output"
+    fi
     echo "# ${lines[0]}" >&3
 }

@@ -23,9 +23,9 @@ setup() {
     begin_in_lab
 }
 
-# Writes the script of a run in the folder "run", with what is given for it.
+# Writes the script of a run in the folder "run", with what is given for it: there is no qsub.
 write_script() {
-    run --separate-stderr "$gridengine" run "$TASUKI" submit "${training[@]}" --scheduler sge \
+    run --separate-stderr "$gridengine" run env PATH=/nonexistent "$TASUKI" submit "${training[@]}" --scheduler sge \
         --nodes 2 --ntasks-per-node 1 --directory run "$@" -- -pe mpi 2
     echo "$output $stderr"
     [ "$status" -eq 0 ]
@@ -52,8 +52,12 @@ wait_for_empty_queue() {
 
 @test "a job trains on two nodes, with the curve of one rank" {
     "$TASUKI" train "${training[@]}" --steps 6 --log alone
-    write_script --steps 6 --stages 2 --replicas 1,1
-    "$gridengine" run qsub -pe mpi 2 run/job.sh
+    run --separate-stderr "$gridengine" run "$TASUKI" submit "${training[@]}" --nodes 2 \
+        --ntasks-per-node 1 --directory run --scheduler sge --steps 6 --stages 2 --replicas 1,1 \
+        -- -pe mpi 2
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    [[ "$output" =~ ^[0-9]+$ ]]
     wait_for_step 6
     cat run/job.out
     grep -q '"n1"' run/log.jsonl
@@ -80,7 +84,7 @@ wait_for_empty_queue() {
 @test "tasks of an array have files of their own, and each goes on alone" {
     local task ran first
     "$TASUKI" train "${training[@]}" --steps 8 --log alone
-    "$gridengine" run "$TASUKI" submit "${training[@]}" --scheduler sge --nodes 1 \
+    "$gridengine" run env PATH=/nonexistent "$TASUKI" submit "${training[@]}" --scheduler sge --nodes 1 \
         --ntasks-per-node 1 --directory run --steps 8 --time 1 -- -t 2-4:2
     # The limit of a task's first job is over at once: it ends after a step.
     sed -i '/^export TASUKI_JOB_END=/s/60))/(restarts ? 1800 : 0)))/' run/job.sh

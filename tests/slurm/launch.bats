@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 # "tasuki train" in an allocation of a real Slurm, but outside a step: it starts the steps.
 
+bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
@@ -89,10 +90,17 @@ same_curve() {
     sed 's,n1/,nX/,; s,n3/,n1/,; s,nX/,n3/,' plan.json >turned.json
     grep -o 'n[123]/cpu' turned.json >order
     [ "$(tr -d '\n' <order)" = n3/cpun2/cpun1/cpu ]
-    run allocate -N3 --ntasks-per-node=1 -- turned.json "${data[@]}" --steps 6 --seed 5 \
-        --log log
+    cat >srun <<END
+#!/bin/bash
+[ -z "\$SLURM_HOSTFILE" ] || stat -c %a "\$SLURM_HOSTFILE" >mode
+exec $(type -P srun) "\$@"
+END
+    chmod +x srun
+    PATH=$PWD:$PATH run allocate -N3 --ntasks-per-node=1 -- turned.json "${data[@]}" --steps 6 \
+        --seed 5 --log log
     echo "$output"
     [ "$status" -eq 0 ]
+    [ "$(cat mode)" = 600 ]
     [[ "$output" != *"made for"* ]]
     "$TASUKI" train "${training[@]}" --ranks-in-process 2 --steps 6 --log alone -q
     same_losses log alone
@@ -159,12 +167,37 @@ same_curve() {
 @test "after the death of a rank a new step goes on from the checkpoint, with the same curve" {
     start_slow
     wait_until has_line log '^{"step":7,'
+    # What the launcher and the ranks tell each other is theirs alone.
+    [ "$(stat -c %a c/.restarts c/lock c/.fate-* | xargs)" = "600 600 700" ]
     "$lab" at n2 pkill -9 -x tasuki
     ends_with 0
     grep -q 'rank 1 (n2) is lost' out
     grep -q 'job .*: 2 steps, .* node-hours, 0 GPU-hours, ' out
     grep -q 'going on from step-0000000[48] with 3 nodes, restart 1 of at most 3' out
     same_curve
+}
+
+# The others name it after 20 seconds (--lost-after), and leave; srun gives a stopped one 30 more, and
+# Slurm kills it. Nodes are asked, and another step starts: 90 seconds are enough of a busy machine.
+@test "after a rank was stopped for good a new step goes on within 90 seconds, and it is killed" {
+    local start stopped
+    export SLURM_KILL_BAD_EXIT=0        # as Slurm has it by default
+    start_slow
+    wait_until has_line log '^{"step":7,'
+    stopped=$("$lab" at n2 pgrep -x tasuki)
+    [ "$(wc -w <<<"$stopped")" -eq 1 ]
+    "$lab" at n2 kill -STOP "$stopped"
+    start=$SECONDS
+    wait_until has_line out 'going on from step-0000000[48] with 3 nodes'
+    wait_until has_line out 'resuming from'
+    echo "# it went on after $((SECONDS - start)) s" >&3
+    [ $((SECONDS - start)) -lt 90 ]
+    run ! "$lab" at n2 kill -0 "$stopped"
+    ends_with 0
+    grep -q 'a process does not run; rank 1 (n2) does not answer; ' out
+    same_curve
+    run ! "$lab" run pgrep -x tasuki
+    wait_until no_steps
 }
 
 @test "without a node that vanished a new step goes on with those that are left" {

@@ -110,3 +110,92 @@ goes_on_where_it_was() {
         same_losses once alone
     done
 }
+
+# A script that has nothing but the training: bare OPTIONS-OF-SBATCH... -- TRAINING...
+bare() {
+    local options=()
+    while [ "$1" != -- ]; do options+=("$1"); shift; done
+    shift
+    rm -rf run
+    mkdir run
+    "$lab" run sbatch --parsable -N2 --ntasks-per-node=1 -o "$PWD/run/job-%j.out" \
+        --open-mode=append "${options[@]}" --wrap "$(printf '%q ' "$TASUKI" train "$@" \
+        --checkpoint run/c --log run/log.jsonl)"
+}
+
+# The launcher asks for the checkpoint, and for the requeue; nothing says --resume.
+@test "a script of one's own that reaches its limit is started again, and goes on, with the same curve" {
+    local id
+    "$TASUKI" train "${training[@]}" --ranks-in-process 2 --steps 40 --log alone -q
+    export TASUKI_TEST_DELAY=1:100000
+    id=$(bare -t 1 -- "${training[@]}" --steps 40)
+    lets_end "$id"
+    [ "$(restarts "$id")" -ge 1 ]
+    goes_on_where_it_was "$id" 1
+    [ "$(grep -c 'to be continued; Slurm is asked' run/job-"$id".out)" -eq "$(restarts "$id")" ]
+}
+
+# With --no-kill the launcher sees that too few are left; without, Slurm ends the job, and requeues it.
+@test "a script of one's own that loses a node is started again, and goes on, with the same curve" {
+    local id said kill=(--no-kill)
+    "$TASUKI" train "${training[@]}" --ranks-in-process 2 --steps 16 --log alone -q
+    export TASUKI_TEST_DELAY=1:30000
+    for said in 1 0; do
+        id=$(bare "${kill[@]}" -- "${training[@]}" --steps 16 --checkpoint-every 4)
+        wait_until has_line run/log.jsonl '^{"step":7,'
+        "$lab" off n2
+        "$lab" run scontrol update nodename=n2 state=down reason=test
+        wait_until in_state "$id" PENDING
+        "$lab" on n2
+        lets_end "$id"
+        [ "$(restarts "$id")" -eq 1 ]
+        [ "$(grep -c 'to be continued; Slurm is asked' run/job-"$id".out)" -eq $said ]
+        [ "$(grep -c 'resuming from run/c/step-0000000[48]' run/job-"$id".out)" -eq 1 ]
+        last_of_each_step run/log.jsonl >once
+        same_losses once alone
+        [ "$(wc -l <once)" -eq 16 ]
+        wait_until all_idle
+        kill=()
+    done
+}
+
+# Slurm has the last task of an array under the number of the array itself.
+@test "a task of an array in a script of one's own is started again alone, with the same curve" {
+    local id task
+    "$TASUKI" train "${training[@]}" --ranks-in-process 2 --steps 16 --log alone -q
+    mkdir run
+    export TASUKI_TEST_DELAY=1:30000
+    id=$("$lab" run sbatch --parsable -N1 --ntasks-per-node=2 -o "$PWD/run/job-%A_%a.out" \
+        --open-mode=append --array=1-2 --wrap "exec $(printf '%q ' "$TASUKI" train \
+        "${training[@]}" --steps 16 --checkpoint run/c-%a --log run/log-%a.jsonl)")
+    for task in 1 2; do wait_until has_line run/log-$task.jsonl '^{"step":4,'; done
+    "$lab" run scancel -b -s USR1 "${id}_2"
+    wait_until in_state "${id}_2" PENDING
+    [ "$(restarts "${id}_2")" -eq 1 ]
+    wait_until ended "${id}_1"
+    let_go_on "${id}_2"
+    wait_until ended "${id}_2"
+    tail -n 50 run/job-"$id"_*.out
+    for task in 1 2; do
+        in_state "${id}_$task" COMPLETED
+        same_losses run/log-$task.jsonl alone
+    done
+    [ "$(restarts "${id}_1")" -eq 0 ]
+    grep -q 'resuming from run/c-2/' run/job-"${id}_2".out
+    run ! grep 'resuming from' run/job-"${id}_1".out
+}
+
+@test "a script of one's own that is cancelled, or is told to end by SIGTERM, stays so" {
+    local id signal
+    export TASUKI_TEST_DELAY=1:30000
+    for signal in '' --signal=TERM\ --full; do
+        id=$(bare -- "${training[@]}" --steps 1000)
+        wait_until has_line run/log.jsonl '^{"step":2,'
+        "$lab" run scancel $signal "$id"
+        wait_until ended "$id"
+        cat run/job-"$id".out
+        run ! in_state "$id" COMPLETED
+        [ "$(restarts "$id")" -eq 0 ]
+        wait_until all_idle
+    done
+}

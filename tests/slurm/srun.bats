@@ -261,7 +261,7 @@ ends_with_one_error() {
 # srun gives the highest code of its tasks, the victim's; that of the others is in its talk.
 @test "when a rank of a training dies, the others end, and the lowest says which it was" {
     local step victim signal
-    for victim in 4:KILL 1:SEGV; do
+    for victim in 4:KILL 1:SEGV 3:ABRT; do
         signal=${victim#*:}
         victim=${victim%:*}
         rm -f "$BATS_TEST_TMPDIR/log"

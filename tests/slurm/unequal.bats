@@ -2,6 +2,7 @@
 # Nodes of unequal size, on two leaf switches: ranks are where the plan has them, and what stays
 # idle is said.
 
+bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
@@ -50,9 +51,9 @@ nodes_of() {
 
 # Each rank reports which stage it runs; that is the one that the plan has on its node.
 ranks_are_where_the_plan_has_them() {
-    local rank=0 node stage
-    for node in $(nodes_of log); do
-        stage=$(grep '"event":"ranks"' log | tail -n 1 | python3 -c "
+    local log=${1:-log} rank=0 node stage
+    for node in $(nodes_of "$log"); do
+        stage=$(grep '"event":"ranks"' "$log" | tail -n 1 | python3 -c "
 import json, sys
 print(json.load(sys.stdin)['ranks'][$rank]['stage'])")
         echo "rank $rank on $node: stage $stage"
@@ -87,6 +88,29 @@ print(json.load(sys.stdin)['ranks'][$rank]['stage'])")
     [ "$(nodes_of log)" = "$(cat order)" ]
     ranks_are_where_the_plan_has_them
     same_losses log alone
+}
+
+@test "a plan that is submitted, and tasks of an array of it, have its order, with mpirun's curve" {
+    local log id task names=(log-1 log-2 log)
+    local train=("${data[@]}" --steps 8 --seed 5 --report-every 0.2 --device cpu --nodes 4
+        --ntasks-per-node 2 --directory run)
+    make_plan
+    mpirun -n 8 "$TASUKI" train "${training[@]}" --micro-batches 2 --stages 4 --replicas 2,2,2,2 \
+        --steps 8 --log alone -q
+    export TASUKI_TEST_DELAY=1:20000
+    id=$(submit plan.json "${train[@]}" -- --array=1-2)
+    for task in "${id}_1" "${id}_2"; do wait_until ended "$task"; done
+    tail -n 30 run/job-"$id"_*.out
+    rm run/job.sh run/job.conf
+    id=$(submit plan.json "${train[@]}")
+    wait_until ended "$id"
+    cat run/job-"$id".out
+    for log in "${names[@]/#/run/}"; do
+        [ "$(nodes_of "$log.jsonl")" = "$(cat order)" ]
+        ranks_are_where_the_plan_has_them "$log.jsonl"
+        same_losses "$log.jsonl" alone
+    done
+    run ! grep 'planning anew' run/job-*.out
 }
 
 @test "what larger nodes have beyond what ranks of the smallest take stays idle, and that is said" {

@@ -2,6 +2,9 @@
 /* The count of restarts in vain, beside the checkpoints, and whose it is. */
 #include "unit.h"
 
+#include <signal.h>
+#include <sys/stat.h>
+
 #include "base/mem.h"
 #include "base/option.h"
 #include "cmd_launch.h"
@@ -153,6 +156,75 @@ static void another_job_replaces_the_count_of_a_run_that_is_not_there(void **sta
     assert_null(text());
 }
 
+static void the_count_is_for_its_user_alone(void **state)
+{
+    struct launcher l = launcher(state, "7", "a 1");
+    mode_t before = umask(0);
+    struct stat status;
+
+    begin(&l);
+    umask(before);
+    assert_int_equal(stat(restarts, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0600);
+}
+
+/* Not from what an older run had left there, unless something came after it. */
+static void a_job_that_is_started_again_goes_on_from_what_it_wrote_itself(void **state)
+{
+    char *latest = mem_printf("%s/latest", folder);
+    struct launcher first = launcher(state, "7", "a 1"), second = launcher(state, "7", "b 1"),
+                    third = launcher(state, "7", "b 2"), unknown = launcher(state, "8", "c 1");
+
+    unit_write(latest, "step-00000004\n");
+    begin(&first);
+    assert_false(first.tries.resume);
+    setenv("SLURM_RESTART_COUNT", "1", 1);
+    begin(&second);
+    assert_false(second.tries.resume);
+    unlink(latest);
+    unit_write(latest, "step-00000008\n");
+    begin(&third);
+    assert_true(third.tries.resume);
+    assert_int_equal(third.tries.vain, 0);
+    unlink(restarts);
+    begin(&unknown);
+    assert_true(unknown.tries.resume);
+    free(latest);
+}
+
+/* An allocation that is too short for a step is one that was in vain. */
+static void what_slurm_takes_away_is_no_failure_but_after_notice_it_is(void **state)
+{
+    struct launcher taken = launcher(state, "7", "a 1"), short_one = launcher(state, "7", "b 1");
+    struct err err = { 0 };
+
+    begin(&taken);
+    setenv("SLURM_RESTART_COUNT", "1", 1);
+    begin(&short_one);
+    short_one.told = SIGTERM;
+    end(&short_one, EXIT_REQUEUE);
+    assert_int_equal(short_one.tries.vain, 0);
+    begin(&short_one);
+    assert_int_equal(short_one.tries.vain, 1);
+    short_one.noticed = true;
+    assert_int_equal(launcher_end_tries(&short_one, EXIT_REQUEUE, &err), EXIT_FAILED);
+    assert_contains(err.text, "giving up: 1 restarts");
+}
+
+/* Nothing is written down, and the job would be given the same nodes again and again. */
+static void starts_of_a_job_without_checkpoints_have_an_end(void **state)
+{
+    struct launcher l = { .options = *state, .job = "7" };
+    struct err err = { 0 };
+
+    begin(&l);
+    end(&l, EXIT_REQUEUE);
+    setenv("SLURM_RESTART_COUNT", "1", 1);
+    begin(&l);
+    assert_int_equal(launcher_end_tries(&l, EXIT_REQUEUE, &err), EXIT_FAILED);
+    assert_contains(err.text, "giving up: 1 restarts");
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -165,6 +237,10 @@ int main(void)
         TEST(a_launcher_whose_job_goes_on_elsewhere_leaves_its_count),
         TEST(another_job_leaves_the_count_of_a_run_that_is_there),
         TEST(another_job_replaces_the_count_of_a_run_that_is_not_there),
+        TEST(the_count_is_for_its_user_alone),
+        TEST(a_job_that_is_started_again_goes_on_from_what_it_wrote_itself),
+        TEST(what_slurm_takes_away_is_no_failure_but_after_notice_it_is),
+        TEST(starts_of_a_job_without_checkpoints_have_an_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

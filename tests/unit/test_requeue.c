@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/* Which jobs the launcher has started again, with a Slurm that is a list of answers. */
+#include "unit.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "cmd_launch.h"
+#include "scheduler/slurm/slurm.h"
+
+enum answer_kind { ANSWER_YES, ANSWER_AWAY, ANSWER_NO };
+
+static const enum answer_kind *answers;
+static int asked, pauses, restarts, signal_at, signal_is;
+static const char *job_state, *batch_host;
+static bool may_requeue, is_same_start;
+
+static int answer(struct err *err)
+{
+    enum answer_kind kind = answers[asked++];
+
+    if (kind == ANSWER_YES)
+        return 0;
+    err_set(err, "it is not told");
+    err->number = kind == ANSWER_AWAY ? SLURM_AWAY : 0;
+    return -1;
+}
+
+struct slurm_facts *slurm_ask_job(const char *job, struct err *err)
+{
+    struct slurm_facts *facts;
+
+    (void)job;
+    if (answer(err))
+        return NULL;
+    facts = slurm_facts_new();
+    free(facts->state);
+    free(facts->batch_host);
+    facts->state = mem_strdup(job_state);
+    facts->batch_host = mem_strdup(batch_host);
+    facts->requeue = may_requeue;
+    return facts;
+}
+
+int slurm_has_node(const char *job, const char *node, bool *has, struct err *err)
+{
+    (void)job;
+    assert_string_equal(node, "n1");
+    *has = true;
+    return is_same_start ? 0 : err_set(err, "the job does not run as it did");
+}
+
+bool slurm_is_away(const struct err *err)
+{
+    return err->number == SLURM_AWAY;
+}
+
+int slurm_start_again(const char *job, struct err *err)
+{
+    (void)job;
+    (void)err;
+    restarts++;
+    return 0;
+}
+
+bool launcher_pause(struct launcher *l, double seconds)
+{
+    (void)seconds;
+    assert_int_equal(l->told, 0);
+    if (++pauses == signal_at)
+        l->told = signal_is;
+    return l->told != 0;
+}
+
+static int set_up(void **state)
+{
+    static const enum answer_kind yes[] = { ANSWER_YES };
+
+    (void)state;
+    answers = yes;
+    asked = pauses = restarts = signal_at = 0;
+    job_state = "running";
+    batch_host = "n1";
+    may_requeue = is_same_start = true;
+    setenv("SLURMD_NODENAME", "n1", 1);
+    unsetenv("TASUKI_REQUEUE");
+    return 0;
+}
+
+static char folder[] = "c";
+
+static int restarts_of(struct launcher l, int code)
+{
+    l.job = "7";
+    asked = restarts = 0;
+    launcher_requeue(&l, code);
+    return restarts;
+}
+
+static const struct launcher trains = { .checkpoint = folder, .steps = 1 };
+
+static void a_job_that_has_more_to_do_is_started_again(void **state)
+{
+    struct launcher limit = trains, late = trains, early = { 0 };
+
+    (void)state;
+    assert_int_equal(restarts_of(trains, EXIT_REQUEUE), 1);
+    limit.noticed = late.noticed = true;
+    limit.told = SIGUSR1;
+    assert_int_equal(restarts_of(limit, EXIT_REQUEUE), 1);
+    assert_int_equal(restarts_of(early, EXIT_REQUEUE), 1);
+    late.told = SIGTERM;
+    job_state = "timed out";
+    is_same_start = false;
+    assert_int_equal(restarts_of(late, EXIT_REQUEUE), 1);
+}
+
+static void one_that_is_done_or_was_ended_is_not(void **state)
+{
+    struct launcher ended = trains, bare = { .steps = 1 };
+
+    (void)state;
+    assert_int_equal(restarts_of(trains, EXIT_OK), 0);
+    assert_int_equal(restarts_of(trains, EXIT_FAILED), 0);
+    assert_int_equal(restarts_of(bare, EXIT_REQUEUE), 0);
+    ended.told = SIGTERM;
+    assert_int_equal(restarts_of(ended, EXIT_REQUEUE), 0);
+    ended.told = SIGINT;
+    assert_int_equal(restarts_of(ended, EXIT_REQUEUE), 0);
+    assert_int_equal(asked, 0);
+    job_state = "cancelled";
+    assert_int_equal(restarts_of(trains, EXIT_REQUEUE), 0);
+    assert_int_equal(asked, 1);
+}
+
+static void one_whose_script_does_it_that_may_not_or_goes_on_elsewhere_is_not(void **state)
+{
+    static const enum answer_kind list[] = { ANSWER_YES, ANSWER_YES };
+
+    (void)state;
+    answers = list;
+    setenv("TASUKI_REQUEUE", "script", 1);
+    assert_int_equal(restarts_of(trains, EXIT_REQUEUE), 0);
+    unsetenv("TASUKI_REQUEUE");
+    may_requeue = false;
+    assert_int_equal(restarts_of(trains, EXIT_REQUEUE), 0);
+    may_requeue = true;
+    batch_host = "n2";
+    assert_int_equal(restarts_of(trains, EXIT_REQUEUE), 0);
+    batch_host = "n1";
+    is_same_start = false;
+    assert_int_equal(restarts_of(trains, EXIT_REQUEUE), 0);
+    assert_int_equal(pauses, 1);
+    unsetenv("SLURMD_NODENAME");
+    assert_int_equal(restarts_of(trains, EXIT_REQUEUE), 0);
+    assert_int_equal(asked, 0);
+}
+
+static void a_controller_that_is_away_is_waited_for_also_past_the_limits_signal(void **state)
+{
+    static const enum answer_kind list[] = { ANSWER_AWAY, ANSWER_AWAY, ANSWER_NO, ANSWER_YES };
+    struct launcher l = trains;
+
+    (void)state;
+    answers = list;
+    l.noticed = true;
+    l.told = SIGUSR1;
+    signal_at = 1;
+    signal_is = SIGUSR1;
+    assert_int_equal(restarts_of(l, EXIT_REQUEUE), 1);
+    assert_int_equal(pauses, 3);
+    pauses = 0;
+    signal_is = SIGTERM;
+    assert_int_equal(restarts_of(l, EXIT_REQUEUE), 0);
+    assert_int_equal(asked, 1);
+}
+
+static void one_that_refuses_is_asked_twice(void **state)
+{
+    static const enum answer_kind list[] = { ANSWER_NO, ANSWER_NO };
+
+    (void)state;
+    answers = list;
+    assert_int_equal(restarts_of(trains, EXIT_REQUEUE), 0);
+    assert_int_equal(asked, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_job_that_has_more_to_do_is_started_again, set_up),
+        cmocka_unit_test_setup(one_that_is_done_or_was_ended_is_not, set_up),
+        cmocka_unit_test_setup(one_whose_script_does_it_that_may_not_or_goes_on_elsewhere_is_not,
+                               set_up),
+        cmocka_unit_test_setup(a_controller_that_is_away_is_waited_for_also_past_the_limits_signal,
+                               set_up),
+        cmocka_unit_test_setup(one_that_refuses_is_asked_twice, set_up),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
