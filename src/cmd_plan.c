@@ -17,7 +17,7 @@
 #include "topology/cluster.h"
 #include "topology/gather.h"
 #include "topology/machine.h"
-#include "train/cache.h"
+#include "base/cache.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
 

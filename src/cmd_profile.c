@@ -13,7 +13,7 @@
 #include "base/option.h"
 #include "commands.h"
 #include "topology/cluster.h"
-#include "train/cache.h"
+#include "base/cache.h"
 #include "train/data.h"
 #include "train/estimate.h"
 #include "train/optimizer.h"

@@ -18,7 +18,7 @@
 #include "topology/gather.h"
 #include "topology/machine.h"
 #include "topology/xml.h"
-#include "train/cache.h"
+#include "base/cache.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
 

@@ -18,7 +18,7 @@
 #include "scheduler/schedule.h"
 #include "topology/node.h"
 #include "train/bind.h"
-#include "train/cache.h"
+#include "base/cache.h"
 #include "train/fate.h"
 #include "train/gpu.h"
 #include "train/job_limit.h"

@@ -62,14 +62,6 @@ cudaError_t cudaSetDevice(int device)
     return fake.device >= 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
-/* A kernel of the program's, and what fake_gpu.cc runs in its place. */
-struct kernel {
-    const void *stub;
-    void (*run)(void *);
-    size_t bytes;                       /* of its parameter */
-    char name[64];
-};
-
 static struct CUstream_st *streams;
 static struct kernel kernels[MOST_KERNELS];
 static int n_kernels;
@@ -615,19 +607,15 @@ cudaError_t cudaGetLastError(void)
     return cudaSuccess;
 }
 
-cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void **arguments,
-                             size_t shared, cudaStream_t stream)
+cudaError_t fake_launch(const struct kernel *k, dim3 blocks, dim3 threads, const void *argument,
+                        size_t shared, cudaStream_t stream)
 {
-    const struct kernel *k = find_kernel(stub);
     struct step *step;
 
-    MAY_FAIL(cudaError_t);
-    if (!k)
-        return cudaErrorInvalidDeviceFunction;
     if (blocks.x == 0 || threads.x == 0 || threads.x > 1024 || blocks.y * blocks.z != 1 ||
         threads.y * threads.z != 1 || shared)
         return cudaErrorInvalidConfiguration;
-    check_pointers(k, arguments[0]);
+    check_pointers(k, argument);
     if (!stream && fake_refuses_in_capture())
         return cudaErrorStreamCaptureImplicit;
     if (!stream)
@@ -641,11 +629,21 @@ cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void *
     step->kernel = k;
     step->own = malloc(k->bytes);
     step->own_bytes = k->bytes;
-    memcpy(step->own, arguments[0], k->bytes);
+    memcpy(step->own, argument, k->bytes);
     step->blocks = blocks.x;
     step->threads = threads.x;
     fake_stir();
     return cudaSuccess;
+}
+
+cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void **arguments,
+                             size_t shared, cudaStream_t stream)
+{
+    const struct kernel *k = find_kernel(stub);
+
+    MAY_FAIL(cudaError_t);
+    return k ? fake_launch(k, blocks, threads, arguments[0], shared, stream)
+             : cudaErrorInvalidDeviceFunction;
 }
 
 void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argument,

@@ -107,7 +107,17 @@ struct CUevent_st {
     double time;                        /* when it was reached last */
 };
 
+/* A kernel of the program's, and what fake_gpu.cc runs in its place. */
+struct kernel {
+    const void *stub;
+    void (*run)(void *);
+    size_t bytes;                       /* of its parameter */
+    char name[64];
+};
+
 /* fake_cuda.c */
+cudaError_t fake_launch(const struct kernel *kernel, dim3 blocks, dim3 threads, const void *argument,
+                        size_t shared, cudaStream_t stream);
 struct step *fake_add_step(struct CUstream_st *stream, enum kind kind);
 void fake_append(struct CUstream_st *stream, struct step *step);    /* which is malloc'ed */
 void fake_finish_all(void);

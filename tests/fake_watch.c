@@ -297,7 +297,7 @@ void fake_watch_left(int streams, int graphs)
 /* What the compiler calls ---------------------------------------------------------------------- */
 
 #define ACCESS(name, bytes, writes)                                     \
-    __attribute__((visibility("hidden"))) void name(void *where);       \
+    void name(void *where);                                             \
     void name(void *where)                                              \
     {                                                                   \
         if (now.time)                                                   \
@@ -317,7 +317,7 @@ ACCESSES(8)
 ACCESSES(16)
 
 #define RANGE(name, writes)                                             \
-    __attribute__((visibility("hidden"))) void name(void *where, size_t bytes); \
+    void name(void *where, size_t bytes);                               \
     void name(void *where, size_t bytes)                                \
     {                                                                   \
         if (now.time)                                                   \
@@ -327,7 +327,7 @@ RANGE(__tsan_read_range, false)
 RANGE(__tsan_write_range, true)
 
 #define NOTHING(name)                                                   \
-    __attribute__((visibility("hidden"))) void name(void *p);           \
+    void name(void *p);                                                 \
     void name(void *p)                                                  \
     {                                                                   \
         (void)p;                                                        \

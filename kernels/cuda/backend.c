@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/module.h"
+#include "kernels/cuda/chain.h"
 #include "kernels/cuda/collectives.h"
 #include "kernels/cuda/cuda.h"
 
@@ -48,6 +49,7 @@ static void device_close(struct device *device)
     if (device->n_recordings)
         log_debug("cuda: %d graphs, launched %d times", device->n_recordings, device->n_replays);
     say_tensor_cores(device);
+    cuda_chains_close(device);
     if (device->gpu)
         device->cuda->close(device->gpu);
     if (device->reference_stream)
@@ -71,10 +73,19 @@ static int read_scores(struct device *d, struct err *err)
                                                  "a number of bytes", given);
 }
 
+/* For who looks for an error, or compares. */
+static bool refuses_chains(void)
+{
+    const char *said = getenv("TASUKI_CUDA_CHAINS");
+
+    return said && strcmp(said, "0") == 0;
+}
+
 static int open_all(struct device *d, const char *address, struct err *err)
 {
     if (read_scores(d, err) < 0)
         return -1;
+    d->no_chains = refuses_chains();
     d->cuda = load_runtime(err);
     d->gpu = d->cuda ? d->cuda->open(address, err) : NULL;
     if (!d->gpu)
@@ -424,6 +435,7 @@ const struct backend backend_cuda = {
     .optimize = cuda_optimize,
     .moments = cuda_moments,
     .sum_squares = cuda_sum_squares,
+    .lower = cuda_lower,
     .tensor_cores = tensor_cores,
     .collectives = collectives,
 };
@@ -440,7 +452,6 @@ static void make_others(void)
     bf16.device_open = device_open_bf16;
     fp16.name = "cuda-fp16";
     fp16.device_open = device_open_fp16;
-    bf16.lower = fp16.lower = cuda_lower;
 }
 
 const struct backend *cuda_tf32(void)

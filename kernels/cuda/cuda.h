@@ -22,6 +22,8 @@ struct device {
     const struct backend *reference;
     struct device *reference_device;
     struct stream *reference_stream;
+    struct cuda_chains *chains; /* chain_kernel.c; NULL: none yet */
+    bool no_chains;             /* none can be made, or none is wanted */
     int n_fallbacks;
     int n_recordings, n_replays;
     char fallbacks[512];        /* their operators */
@@ -45,6 +47,7 @@ union cuda_launch_any {
 #define CUDA_MEMBER(family) struct cuda_##family family;
     CUDA_FAMILIES(CUDA_MEMBER)
 #undef CUDA_MEMBER
+    struct cuda_chain chain;
 };
 
 struct cuda_kernel {
@@ -65,6 +68,7 @@ struct cuda_kernel {
     struct cuda_product *products[CUDA_PRODUCTS];
     struct cuda_convolution *convolution;
     struct cuda_sdpa_kernel *sdpa;
+    struct cuda_chain_kernel *chain;    /* the device's */
     bool failed;                /* set by 'make' if it said so in 'err', before it returned -1 */
     struct err *err;            /* while it is made */
 };
@@ -79,11 +83,14 @@ struct cuda_op {
 };
 
 /* op_*.c: each ends with an entry without a name. */
-extern const struct cuda_op cuda_ops_along[], cuda_ops_attention[], cuda_ops_conv[], cuda_ops_index[],
+extern const struct cuda_op cuda_ops_along[], cuda_ops_attention[], cuda_ops_chain[], cuda_ops_conv[], cuda_ops_index[],
     cuda_ops_matmul[], cuda_ops_move[], cuda_ops_norm[], cuda_ops_pointwise[], cuda_ops_pool[],
     cuda_ops_reduce[], cuda_ops_softmax[];
 /* The entry of the kernel's operator. */
 const struct cuda_op *cuda_op_of(const struct cuda_kernel *kernel);
+
+/* The 'run' of what chains are made of: op_pointwise.c, op_move.c. */
+cuda_run_function cuda_run_pointwise, cuda_run_sum, cuda_run_reorder;
 
 /* Helpers for 'make'. */
 

@@ -10,6 +10,7 @@
 #include "kernels/cuda/cuda.h"
 
 static const struct cuda_op *const tables[] = {
+    cuda_ops_chain,
     cuda_ops_conv,
     cuda_ops_matmul,
     cuda_ops_attention,

@@ -18,9 +18,10 @@ struct step_state;      /* kernels/step.h */
 
 #define CUDA_RANK 8
 #define CUDA_OPERANDS 4
-#define CUDA_WORD 16            /* bytes that a thread reads or writes at once */
 
 enum cuda_narrow { CUDA_WIDE, CUDA_BFLOAT16, CUDA_FLOAT16 };    /* CUDA_WIDE: float32 after all */
+
+#include "kernels/cuda/launch_chain.h"
 
 /* Is it aligned to words? NULL is. */
 static inline bool cuda_has_words(const void *x)
@@ -243,6 +244,6 @@ struct cuda_scatter {
     CUDA_ROW_FAMILIES(X)
 
 #define CUDA_SIZE_OF(family) + sizeof(struct cuda_##family)
-#define CUDA_LAUNCH_SIZES ((size_t)0 CUDA_DENSE_SIZES CUDA_FAMILIES(CUDA_SIZE_OF))
+#define CUDA_LAUNCH_SIZES ((size_t)0 + sizeof(struct cuda_chain) CUDA_DENSE_SIZES CUDA_FAMILIES(CUDA_SIZE_OF))
 
 #endif

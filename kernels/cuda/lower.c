@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* "cuda-bf16" and "cuda-fp16": which values of a stage program are narrow: bfloat16, or float16.
+/* What a stage program becomes on a GPU: of all types pointwise operators become chains (chain.c).
+ *
+ * "cuda-bf16" and "cuda-fp16": which values of a stage program are narrow: bfloat16, or float16.
  *
  * Parameters, their gradients, statistics, losses, what a loss is scaled by and what crosses the stage's
  * border stay float32. What a product reads and makes is narrow, and what works on it element by element,
@@ -17,7 +19,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "graph/op.h"
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/chain.h"
 
 const char cuda_narrow_layout = 'n', cuda_last_layout = 'l';
 
@@ -481,21 +483,29 @@ static void start(struct lowering *l)
     find_fixed(l);
 }
 
-int cuda_lower(struct device *device, struct program *program, struct err *err)
+static void make_narrow(struct device *device, struct program *program)
 {
     struct lowering l = { .device = device, .program = program, .n_known = program->n_values };
 
-    (void)err;
-    program_own_graph(program);
     start(&l);
     lower_part(&l, PART_FORWARD);
     lower_part(&l, PART_DGRAD);
     lower_part(&l, PART_WGRAD);
     cuda_turn_attentions(device, program);
-    program_relink(program);
     free(l.ran_last);
     free(l.copies);
     free(l.origin);
     free(l.fixed);
+}
+
+int cuda_lower(struct device *device, struct program *program, struct err *err)
+{
+    (void)err;
+    program_own_graph(program);
+    if (device->narrow)
+        make_narrow(device, program);
+    program_relink(program);
+    cuda_form_chains(device, program);
+    program_relink(program);
     return 0;
 }

@@ -79,7 +79,15 @@ int cuda_error(const char *address, cudaError_t code, const char *call, struct e
 /* An event after all that is in the stream: 'slot' is done when that is. */
 int cuda_mark(struct cuda_gpu *gpu, int slot, struct err *err);
 
-/* module_cublas.c: as in runtime.h */
+/* module_chain.c: as in runtime.h */
+void *cuda_chain_compile(struct cuda_device *device, const char *text, size_t *bytes, struct err *err);
+struct cuda_chain_kernel *cuda_chain_new(struct cuda_device *device, const void *code, size_t bytes,
+                                         struct err *err);
+void cuda_chain_free(struct cuda_chain_kernel *kernel);
+int cuda_chain_run(struct cuda_stream *stream, const struct cuda_chain_kernel *kernel,
+                   const struct cuda_chain *launch, struct err *err);
+
+/* module_cublas.c: the same */
 #ifdef HAVE_CUBLASLT
 int cuda_matmul_new(struct cuda_device *device, const struct cuda_matmul *matmul,
                     struct cuda_product **product, struct err *err);

@@ -450,5 +450,9 @@ const struct cuda_runtime tasuki_cuda_runtime = {
     .conv_new = no_conv,
     .sdpa_new = no_sdpa,
 #endif
+    .chain_compile = cuda_chain_compile,
+    .chain_new = cuda_chain_new,
+    .chain_free = cuda_chain_free,
+    .chain = cuda_chain_run,
     .tensor_cores = tensor_cores,
 };

@@ -196,8 +196,8 @@ static int run_both(const struct cuda_kernel *k, struct stream *stream,
 }
 
 /* From 16 bits to float32, which may be added to, or back. */
-static int run_reorder(const struct cuda_kernel *k, struct stream *stream,
-                       const struct kernel_args *args, struct err *err)
+int cuda_run_reorder(const struct cuda_kernel *k, struct stream *stream, const struct kernel_args *args,
+                     struct err *err)
 {
     struct cuda_pointwise l = k->launch.pointwise;
 
@@ -228,7 +228,7 @@ static int make_reorder(struct cuda_kernel *k, const struct graph *graph, int no
     if (k->last || (k->narrow_operand[0] && k->narrow_operand[1]))
         return make_turn(k);
     k->launch.pointwise = copy_between(k);
-    k->run = run_reorder;
+    k->run = cuda_run_reorder;
     return 0;
 }
 

@@ -3,8 +3,8 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/philox.h"
 
-static int run(const struct cuda_kernel *k, struct stream *stream,
-               const struct kernel_args *args, struct err *err)
+int cuda_run_pointwise(const struct cuda_kernel *k, struct stream *stream,
+                       const struct kernel_args *args, struct err *err)
 {
     struct cuda_pointwise l = k->launch.pointwise;
 
@@ -50,7 +50,7 @@ static int make(struct cuda_kernel *k, const struct graph *graph, int node)
     l->q = d->beta;
     l->narrow = l->narrow_out = k->narrow;
     find_walk(d, &l->walk);
-    k->run = run;
+    k->run = cuda_run_pointwise;
     k->accumulates = true;
     return 0;
 }
@@ -75,8 +75,8 @@ static int make_spread(struct cuda_kernel *k, const struct graph *graph, int nod
 
 /* Sums of any number ----------------------------------------------------------------------- */
 
-static int run_addn(const struct cuda_kernel *k, struct stream *stream,
-                    const struct kernel_args *args, struct err *err)
+int cuda_run_sum(const struct cuda_kernel *k, struct stream *stream, const struct kernel_args *args,
+                 struct err *err)
 {
     struct cuda_addn l = { .n = k->digest->n_inputs, .elements = k->digest->out[0].elements,
                            .narrow = k->narrow, .out = args->outputs[0], .add = args->accumulate == ACCUMULATE_YES };
@@ -91,7 +91,7 @@ static int make_addn(struct cuda_kernel *k, const struct graph *graph, int node)
     (void)graph, (void)node;
     if (!all_f32(k->digest) || k->digest->n_inputs > CUDA_TERMS)
         return -1;
-    k->run = run_addn;
+    k->run = cuda_run_sum;
     k->accumulates = true;
     return 0;
 }

@@ -1,65 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include "kernels/cuda/curves.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/module.h"
 #include "kernels/cuda/walk.cuh"
-
-#define ROOT_HALF 0.70710678118654752f      // sqrt(1 / 2)
-#define TWO_BY_ROOT_PI 1.12837916709551257f // 2 / sqrt(pi)
-#define TANH_A 0.79788456080286536f         // sqrt(2 / pi)
-#define TANH_B 0.044715f
-
-CUDA_DEVICE float curve_sigmoid(float x)
-{
-    return 1 / (1 + expf(-x));
-}
-
-CUDA_DEVICE float curve_soft(float x)
-{
-    return x > 0 ? x + log1pf(expf(-x)) : log1pf(expf(x));
-}
-
-CUDA_DEVICE float curve_clip(float x, float low, float high)
-{
-    x = x < low ? low : x;
-    return x > high ? high : x;
-}
-
-CUDA_DEVICE float curve_gelu(float x)
-{
-    return 0.5f * x * erfcf(-x * ROOT_HALF);
-}
-
-CUDA_DEVICE float curve_gelu_slope(float x)
-{
-    return 0.5f * erfcf(-x * ROOT_HALF) +
-           x * expf(-0.5f * x * x) * (0.5f * ROOT_HALF * TWO_BY_ROOT_PI);
-}
-
-CUDA_DEVICE float curve_gelu_tanh(float x)
-{
-    return 0.5f * x * (1 + tanhf(TANH_A * (x + TANH_B * x * x * x)));
-}
-
-CUDA_DEVICE float curve_gelu_tanh_slope(float x)
-{
-    float t = tanhf(TANH_A * (x + TANH_B * x * x * x));
-
-    return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * TANH_A * (1 + 3 * TANH_B * x * x);
-}
-
-CUDA_DEVICE float curve_swish_slope(float x, float p)
-{
-    float s = curve_sigmoid(p * x);
-
-    return s + p * x * s * (1 - s);
-}
-
-CUDA_DEVICE float curve_mish_slope(float x)
-{
-    float t = tanhf(curve_soft(x));
-
-    return t + x * (1 - t * t) * curve_sigmoid(x);
-}
 
 typedef float pointwise_function(float a, float b, float c, float p, float q);
 
@@ -164,14 +107,7 @@ CUDA_DEVICE void pointwise_walk(const struct cuda_pointwise &l)
 }
 
 // Each function has its own kernels, so that cheap ones do not hold the registers of dear ones.
-#define CURVE(name, expression)                                                           \
-    CUDA_DEVICE float pointwise_##name(float a, float b, float c, float p, float q)       \
-    {                                                                                     \
-        (void)a, (void)b, (void)c, (void)p, (void)q;                                      \
-        return expression;                                                                \
-    }
-#define FUNCTION(name, expression)                                                        \
-    CURVE(name, expression)                                                               \
+#define WIDE(name)                                                                        \
     CUDA_KERNEL(kernel_flat_##name, cuda_pointwise)                                       \
     {                                                                                     \
         pointwise_flat<pointwise_##name, float, float>(l);                                \
@@ -193,82 +129,7 @@ CUDA_DEVICE void pointwise_walk(const struct cuda_pointwise &l)
     }
 #define NARROW(name) NARROW_OF(bfloat, name) NARROW_OF(float16, name)
 
-FUNCTION(COPY, a)
-FUNCTION(SCALE, p * a)
-FUNCTION(RELU, a <= 0 ? 0 : a)              // NaN stays NaN
-FUNCTION(NEG, -a)
-FUNCTION(SQRT, sqrtf(a))
-FUNCTION(EXP, expf(a))
-FUNCTION(LOG, logf(a))
-FUNCTION(ERF, erff(a))
-FUNCTION(TANH, tanhf(a))
-FUNCTION(SIGMOID, curve_sigmoid(a))
-FUNCTION(GELU, curve_gelu(a))
-FUNCTION(GELU_TANH, curve_gelu_tanh(a))
-FUNCTION(FLOOR, floorf(a))
-FUNCTION(CEIL, ceilf(a))
-FUNCTION(ROUND, rintf(a))
-FUNCTION(SIGN, a != a ? a : (float)((a > 0) - (a < 0)))
-
-// p and q: alpha and beta, or the bounds.
-FUNCTION(ABS, fabsf(a))
-FUNCTION(RECIPROCAL, 1 / a)
-FUNCTION(SIN, sinf(a))
-FUNCTION(COS, cosf(a))
-FUNCTION(LEAKY_RELU, a < 0 ? p * a : a)
-FUNCTION(ELU, a <= 0 ? p * expm1f(a) : a)
-FUNCTION(CELU, a <= 0 ? p * expm1f(a / p) : a)
-FUNCTION(SELU, q * (a <= 0 ? p * expm1f(a) : a))
-FUNCTION(SOFTPLUS, curve_soft(a))
-FUNCTION(SOFTSIGN, a / (1 + fabsf(a)))
-FUNCTION(HARD_SIGMOID, curve_clip(p * a + q, 0, 1))
-FUNCTION(HARD_SWISH, a * curve_clip(a / 6 + 0.5f, 0, 1))
-FUNCTION(SWISH, a * curve_sigmoid(p * a))
-FUNCTION(MISH, a * tanhf(curve_soft(a)))
-FUNCTION(CLIP, curve_clip(a, p, q))
-
-FUNCTION(ADD, a + b)
-FUNCTION(SUB, a - b)
-FUNCTION(MUL, a * b)
-FUNCTION(DIV, a / b)
-FUNCTION(POW, powf(a, b))
-FUNCTION(MOD, fmodf(a, b))
-FUNCTION(MAX, a != a || a > b ? a : b)      // a NaN wins
-FUNCTION(MIN, a != a || a < b ? a : b)
-FUNCTION(PRELU, a < 0 ? b * a : a)
-
-// a is dy.
-FUNCTION(RELU_GRAD, b > 0 ? a : 0)
-FUNCTION(TANH_GRAD, a * (1 - b * b))
-FUNCTION(SIGMOID_GRAD, a * b * (1 - b))
-FUNCTION(SQRT_GRAD, a * 0.5f / b)
-FUNCTION(ERF_GRAD, a * TWO_BY_ROOT_PI * expf(-b * b))
-FUNCTION(GELU_GRAD, a * curve_gelu_slope(b))
-FUNCTION(GELU_TANH_GRAD, a * curve_gelu_tanh_slope(b))
-FUNCTION(DIV_GRAD, -a * b / c)
-FUNCTION(POW_GRAD, c == 0 ? 0 : a * c * powf(b, c - 1))
-FUNCTION(POW_EXPONENT_GRAD, b == 0 ? 0 : a * c * logf(b))
-FUNCTION(MAX_GRAD, b > c ? a : b == c ? a / 2 : 0)
-FUNCTION(MIN_GRAD, b < c ? a : b == c ? a / 2 : 0)
-FUNCTION(PRELU_GRAD, b > 0 ? a : a * c)
-FUNCTION(PRELU_SLOPE_GRAD, b < 0 ? a * b : 0)
-
-FUNCTION(ABS_GRAD, a * (float)((b > 0) - (b < 0)))
-FUNCTION(RECIPROCAL_GRAD, a * (-b * b))
-FUNCTION(SIN_GRAD, a * cosf(b))
-FUNCTION(COS_GRAD, a * -sinf(b))
-FUNCTION(LEAKY_RELU_GRAD, a * (b > 0 ? 1 : p))
-FUNCTION(ELU_GRAD, a * (b <= 0 ? p * expf(b) : 1))
-FUNCTION(CELU_GRAD, a * (b <= 0 ? expf(b / p) : 1))
-FUNCTION(SELU_GRAD, a * (q * (b <= 0 ? p * expf(b) : 1)))
-FUNCTION(SOFTPLUS_GRAD, a * curve_sigmoid(b))
-FUNCTION(SOFTSIGN_GRAD, a / ((1 + fabsf(b)) * (1 + fabsf(b))))
-FUNCTION(HARD_SIGMOID_GRAD, a * (p * b + q > 0 && p * b + q < 1 ? p : 0))
-FUNCTION(HARD_SWISH_GRAD, a * (b < -3 ? 0 : b <= 3 ? b / 3 + 0.5f : 1))
-FUNCTION(SWISH_GRAD, a * curve_swish_slope(b, p))
-FUNCTION(MISH_GRAD, a * curve_mish_slope(b))
-FUNCTION(CLIP_GRAD, a * (b >= p && b <= q ? 1 : 0))
-
+CUDA_FUNCTIONS(WIDE)
 CUDA_NARROW_FUNCTIONS(NARROW)
 
 // From one type to the other.

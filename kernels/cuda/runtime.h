@@ -23,8 +23,9 @@ struct cuda_recording;
 struct cuda_product;
 struct cuda_convolution;
 struct cuda_sdpa_kernel;
+struct cuda_chain_kernel;
 
-#define CUDA_RUNTIME_VERSION 5
+#define CUDA_RUNTIME_VERSION 6
 #define CUDA_RUNTIME_SYMBOL "tasuki_cuda_runtime"
 
 struct cuda_runtime {
@@ -115,7 +116,17 @@ struct cuda_runtime {
     int (*sdpa)(struct cuda_stream *stream, struct cuda_sdpa_kernel *kernel,
                 const struct cuda_sdpa_args *args, struct err *err);
 
-    /* Of all these that were ever made for the device, equal ones once: how many there were, and of
+    /* Kernels of chain.c: machine code for this GPU, malloc'ed, of a text that has CUDA_CHAIN_KERNEL; a
+     * kernel of such code, which need not be kept; and a launch of it.
+     */
+    void *(*chain_compile)(struct cuda_device *device, const char *text, size_t *bytes, struct err *err);
+    struct cuda_chain_kernel *(*chain_new)(struct cuda_device *device, const void *code, size_t bytes,
+                                           struct err *err);
+    void (*chain_free)(struct cuda_chain_kernel *kernel);
+    int (*chain)(struct cuda_stream *stream, const struct cuda_chain_kernel *kernel,
+                 const struct cuda_chain *launch, struct err *err);
+
+    /* Of all these products that were ever made for the device, equal ones once: how many there were, and of
      * how many the library says that what it has chosen runs on tensor cores.
      */
     void (*tensor_cores)(const struct cuda_device *device, int *products, int *on_them);

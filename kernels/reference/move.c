@@ -144,8 +144,16 @@ static int run_cast(const struct kernel *k, const struct kernel_args *args, stru
     return 0;
 }
 
+/* Only a GPU has a kernel of its text. */
+static int run_chain(const struct kernel *k, const struct kernel_args *args, struct err *err)
+{
+    (void)args;
+    return err_set(err, "node \"%s\": a chain runs on a GPU alone", k->name);
+}
+
 const struct ref_entry ref_entries_any[] = {
     REF_ENTRY("Cast", setup_plain, run_cast),
+    REF_ENTRY("Chain", setup_plain, run_chain),
     REF_ENTRY("Copy", setup_plain, run_copy),
     REF_ENTRY("Reorder", setup_plain, run_copy),
     REF_ENTRY("Reshape", setup_plain, run_copy),

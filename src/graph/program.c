@@ -376,6 +376,17 @@ void program_insert(struct program *program, enum part part, int where, bool aft
     place_values(program);
 }
 
+void program_remove(struct program *program, enum part part, const bool *gone)
+{
+    struct program_list *list = &program->list[part];
+    int n = 0;
+
+    for (int i = 0; i < list->n; i++)
+        if (!gone[list->nodes[i]])
+            list->nodes[n++] = list->nodes[i];
+    list->n = n;
+}
+
 void program_relink(struct program *program)
 {
     graph_relink(program->graph);

@@ -90,6 +90,8 @@ void program_own_graph(struct program *program);
  * part (where == -1: at the start or end), after it was added to the graph; grows 'values'.
  */
 void program_insert(struct program *program, enum part part, int where, bool after, int node);
+/* For 'lower': nodes of a part that no longer run. */
+void program_remove(struct program *program, enum part part, const bool *gone);
 /* At the end of 'lower', when nodes read what was inserted: consumers, order and places anew. */
 void program_relink(struct program *program);
 

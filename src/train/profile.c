@@ -118,11 +118,23 @@ struct whole {
     struct graph *graph;
     int n_original;             /* nodes before lowering */
     char (*keys)[17];           /* of these, as they were; "": a view */
+    bool *ran;                  /* of these, before lowering */
     struct autodiff autodiff;
     struct program *program;
     struct value_layout *layouts;
     struct reuse reuse;
 };
+
+static bool *runs_of(const struct program *p, int n_nodes)
+{
+    bool *runs = mem_new((size_t)n_nodes + 1, sizeof(*runs));
+
+    for (int part = 0; part < PART_COUNT; part++)
+        for (int i = 0; i < p->list[part].n; i++)
+            if (p->list[part].nodes[i] < n_nodes)
+                runs[p->list[part].nodes[i]] = true;
+    return runs;
+}
 
 static int open_whole(const struct profile_options *o, const struct model_options *options,
                       struct whole *w, struct err *err)
@@ -132,6 +144,7 @@ static int open_whole(const struct profile_options *o, const struct model_option
     if (!w->program)
         return -1;
     w->n_original = w->graph->n_nodes;
+    w->ran = runs_of(w->program, w->n_original);
     /* Lowering may give a node more to read. */
     w->keys = mem_new((size_t)w->n_original + 1, sizeof(*w->keys));
     for (int n = 0; n < w->n_original; n++)
@@ -151,6 +164,7 @@ static void close_whole(struct whole *w)
     reuse_clear(&w->reuse);
     free(w->layouts);
     free(w->keys);
+    free(w->ran);
     program_free(w->program);
     graph_free(w->graph);
 }
@@ -172,11 +186,21 @@ static int time_lowered(const struct profile_options *o, const struct whole *w, 
     return 0;
 }
 
-/* What lowering made a view takes no time. */
-static void note_view(const struct whole *w, int node, struct lowered *lowered)
+/* What lowering made a view takes no time, nor does what is part of another node now. */
+static void note_nothing(const struct whole *w, int node, struct lowered *lowered)
 {
     if (node < w->n_original && *w->keys[node])
         find_entry(lowered, w->keys[node], true)->count++;
+}
+
+static void note_gone(const struct whole *w, struct lowered *lowered)
+{
+    bool *runs = runs_of(w->program, w->n_original);
+
+    for (int n = 0; n < w->n_original; n++)
+        if (w->ran[n] && !runs[n])
+            note_nothing(w, n, lowered);
+    free(runs);
 }
 
 static bool is_preparation(const struct whole *w, int node)
@@ -194,11 +218,12 @@ static int time_whole(const struct profile_options *o, const struct whole *w,
             int node = list->nodes[i];
 
             if (w->graph->nodes[node].op->flags & OP_VIEW)
-                note_view(w, node, lowered);
+                note_nothing(w, node, lowered);
             else if (!is_preparation(w, node) && time_lowered(o, w, node, lowered, err) < 0)
                 return -1;
         }
     }
+    note_gone(w, lowered);
     return 0;
 }
 

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "train/cache.h"
+#include "base/cache.h"
 #include "train/tar_index.h"
 
 #define MAGIC "TASUKIX"

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/order.h"
 #include "graph/op.h"
-#include "train/cache.h"
+#include "base/cache.h"
 #include "train/load.h"
 #include "train/optimizer.h"
 #include "train/stopwatch.h"

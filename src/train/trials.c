@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/order.h"
 #include "topology/fit.h"
-#include "train/cache.h"
+#include "base/cache.h"
 
 #define MAX_FACTOR 1e6      /* nothing that was measured is further off */
 #define CONFIDENCE 0.95

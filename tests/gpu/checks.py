@@ -388,7 +388,7 @@ def write(checks):
 
 def run_all(checks, wanted):
     if "operators" in wanted:
-        for program in ("test_ops", "test_cuda_product", "test_update"):
+        for program in ("test_ops", "test_cuda_product", "test_update", "test_chain"):
             checks.row("operators", program, lambda p=program: operators(checks, p))
         for narrow in ("bf16", "fp16"):
             checks.row("operators", f"test_ops, {narrow}",

@@ -503,7 +503,7 @@ scales() {
 }
 
 @test "products of all forms, and optimizers, give on the GPU what the reference gives" {
-    for program in test_cuda_product test_update; do
+    for program in test_cuda_product test_update test_chain; do
         TASUKI_FAKE_SEED=$RANDOM TASUKI_TEST_BACKEND=cuda run on_fake "$builddir/tests/unit/$program"
         echo "$output"
         [ "$status" -eq 0 ]
@@ -531,6 +531,44 @@ scales() {
     [ "$status" -eq 0 ]
     [[ "$output" != *" graphs, "* ]]
     [ "$(losses graphs.jsonl)" = "$(losses plain.jsonl)" ]
+}
+
+@test "pointwise operators in a chain give the same bits, are compiled once, and are not needed" {
+    export TASUKI_CACHE_DIR=$PWD/cache
+    take_small grouped
+    model="${model/ -q/} --device cuda --stages 1 --micro-batches 2 -v"
+    for precision in float32 bf16 fp16; do
+        TASUKI_CUDA_CHAINS=0 on_fake "$TASUKI" train $model --precision $precision --log one.jsonl \
+            --checkpoint one --no-cache
+        run on_fake "$TASUKI" train $model --precision $precision --log chains.jsonl --checkpoint chains
+        echo "$output"
+        [[ "$output" =~ cuda:\ ([0-9]+)\ kernels\ of\ chains ]]
+        [ "${BASH_REMATCH[1]}" -gt 1 ]
+        [ "$(losses one.jsonl)" = "$(losses chains.jsonl)" ]
+        cmp one/step-*/shard-0000.safetensors chains/step-*/shard-0000.safetensors
+        rm -r one chains
+    done
+    made=$(ls cache/chain-*.cubin | wc -l)
+    # Those of the cache are taken, though nothing can be compiled; damaged ones are not.
+    printf 'gpu 0000:1b:00.0\nerror nvrtcCompileProgram 6 0\n' >machine
+    run on_fake "$TASUKI" train $model --log again.jsonl
+    [[ "$output" == *" kernels of chains"* ]]
+    for file in cache/chain-*.cubin; do echo damaged >"$file"; done
+    rm again.jsonl
+    run on_fake "$TASUKI" train $model --log again.jsonl
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"pointwise operators run one by one: GPU 0000:1b:00.0: NVRTC: NVRTC_ERROR_COMPILATION"* ]]
+    [[ "$output" != *" kernels of chains"* ]]
+    # And made anew where they can be; with --no-cache nothing is kept.
+    echo "gpu 0000:1b:00.0" >machine
+    rm again.jsonl
+    on_fake "$TASUKI" train $model --log again.jsonl
+    ! grep -l '^damaged' cache/chain-*.cubin | grep -c . | grep -q "^$made\$"
+    rm -r cache
+    rm again.jsonl
+    on_fake "$TASUKI" train $model --log again.jsonl --no-cache
+    [ ! -e cache ]
 }
 
 @test "a trace has what the GPU ran beside what the host handed over" {

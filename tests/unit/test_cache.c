@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "train/cache.h"
+#include "base/cache.h"
 
 static const char *directory;
 

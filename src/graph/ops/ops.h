@@ -50,7 +50,7 @@
  *   SoftsignGrad, HardSigmoidGrad, HardSwishGrad, SwishGrad, MishGrad, ClipGrad (dy, x; as the
  *   forward op), ReciprocalGrad (dy, y), MaxGrad, MinGrad (dy, a, b → of a),
  *   PReluGrad (dy, x, slope → of x), PReluSlopeGrad (dy, x → of the slope),
- *   AddN(x…), Copy(x), Reorder(x: to the layout of the output)
+ *   AddN(x…), Copy(x), Reorder(x: to the layout of the output), Chain(x…: text, see kernels/cuda/chain.h)
  *       operands broadcast as in the forward op; ReduceSumTo brings the result back
  * Shapes
  *   View(x → the same bytes under another shape), ReduceSumTo(x → sum over broadcast axes),

@@ -223,6 +223,7 @@ const struct op ops_pointwise[] = {
     INTERNAL("DropoutGrad", 1, infer_like),
     { "AddN", OP_INTERNAL | OP_INPLACE, 1, -1, 1, 1, infer_like, NULL, NULL },
     { "Copy", OP_INTERNAL, 1, 1, 1, 1, infer_like, NULL, NULL },
+    { "Chain", OP_INTERNAL, 1, -1, 1, 1, infer_like, NULL, NULL },
     { "Reorder", OP_INTERNAL, 1, 1, 1, 1, infer_like, NULL, NULL },
     { .name = NULL },
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "config.h"
 
-#include "train/cache.h"
+#include "base/cache.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -25,11 +25,14 @@
 #define DAY (24 * 3600)
 #define DIGITS 16
 
+static bool is_off;
+
 char *cache_directory(bool kept)
 {
     const char *own = getenv("TASUKI_CACHE_DIR"), *shared = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");
 
+    is_off = !kept;
     if (!kept)
         return NULL;
     if (own && *own)
@@ -37,6 +40,11 @@ char *cache_directory(bool kept)
     if (shared && *shared)
         return mem_printf("%s/tasuki", shared);
     return home && *home ? mem_printf("%s/.cache/tasuki", home) : NULL;
+}
+
+char *cache_of_run(void)
+{
+    return cache_directory(!is_off);
 }
 
 static uint64_t add_text(uint64_t hash, const char *text)
@@ -125,7 +133,7 @@ static const char *suffix_of(const char *name)
 /* Of those that file_replace() makes, too, which lie there for a moment. */
 static bool is_ours(const char *name, bool *temporary)
 {
-    static const char *const suffixes[] = { ".json", ".index" };
+    static const char *const suffixes[] = { ".json", ".index", ".cubin" };
     const char *suffix = suffix_of(name);
 
     for (size_t i = 0; suffix && i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {

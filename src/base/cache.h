@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Files that spare a later run work: measured costs, what trials have shown, indices of archives. A
+/* Files that spare a later run work: measured costs, what trials have shown, indices of archives,
+ * kernels that were compiled. A
  * user's are in $TASUKI_CACHE_DIR, else $XDG_CACHE_HOME/tasuki, else ~/.cache/tasuki; those of a site
  * in $TASUKI_SITE_CACHE, where they are only read: what a user has of the same name comes first.
  * Their names end in a hash of what they are of, the version of Tasuki included.
  */
-#ifndef TASUKI_TRAIN_CACHE_H
-#define TASUKI_TRAIN_CACHE_H
+#ifndef TASUKI_BASE_CACHE_H
+#define TASUKI_BASE_CACHE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,6 +15,8 @@
  * home.
  */
 char *cache_directory(bool kept);
+/* As it was asked for last: for what no setting of a command leads to. */
+char *cache_of_run(void);
 /* FNV-1a of 'text' and this version: 16 hex digits. */
 void cache_hash(const char *text, char hex[17]);
 /* DIRECTORY/PREFIX-HASHSUFFIX, malloc'ed. */
