@@ -88,6 +88,13 @@ int fake_visible(int i)
     return -1;
 }
 
+/* Of the MPI that a program on this machine would have. */
+int MPIX_Query_cuda_support(void);
+int MPIX_Query_cuda_support(void)
+{
+    return 1;
+}
+
 int fake_planted(const char *call)
 {
     for (int i = 0; i < fake.n_faults; i++) {

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef OPEN_MPI
+#include <mpi-ext.h>
+#endif
 
 #include "base/mem.h"
 #include "comm/launch.h"
@@ -142,13 +145,24 @@ static int learn_hosts(struct comm *comm, struct err *err)
     return 0;
 }
 
+/* Could it read a GPU's memory by itself? Messages go through the host's all the same. */
+static bool is_cuda_aware(void)
+{
+#ifdef MPIX_CUDA_AWARE_SUPPORT
+    return MPIX_Query_cuda_support() == 1;
+#else
+    return false;
+#endif
+}
+
 static void describe_library(struct comm *comm)
 {
     char mpi[96];
     const char *pmix = mpi_state(comm)->pmix ? pmix_session_version() : "";
 
     name_library(mpi, sizeof(mpi));
-    snprintf(comm->library, sizeof(comm->library), "%s%s%.24s", mpi, *pmix ? ", " : "", pmix);
+    snprintf(comm->library, sizeof(comm->library), "%s%s%.24s%s", mpi, *pmix ? ", " : "", pmix,
+             is_cuda_aware() ? ", CUDA-aware" : "");
 }
 
 static int open_pmix(struct comm *comm, const struct launch *launch, struct err *err)

@@ -648,6 +648,8 @@ json.dump(json.load(open("run/step-00000003/state.json"))["plan"], open("plan.js
             --device cuda --log cuda.jsonl $plan
         same_curve cuda.jsonl cpu.jsonl
     done
+    # Open MPI is asked; the stand-in says that it is.
+    grep -q '"library":"[^"]*, CUDA-aware"' cuda.jsonl
 }
 
 @test "a checkpoint of a GPU is gone on with on a CPU" {
