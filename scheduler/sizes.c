@@ -211,6 +211,11 @@ struct sizes *sizes_new(const struct cluster *cluster, const struct size_request
         return NULL;
     sizes = mem_new(1, sizeof(*sizes));
     sizes->request = *request;
+    if (request->start_up < 0) {
+        sizes->request.start_up = cluster->start_up;
+        sizes->request.start_up_node = cluster->start_up_node;
+    }
+    sizes->start_up = sizes->request.start_up > 0 || sizes->request.start_up_node > 0;
     sizes->n = request->last - request->first + 1;
     sizes->rows = mem_new((size_t)sizes->n, sizeof(*sizes->rows));
     sizes->storage = storage_is_known(&cluster->storage);

@@ -18,8 +18,8 @@ struct size_request {
     bool nodes;             /* sizes count nodes, else devices */
     int first, last;
     int64_t steps, epochs;  /* 0: not said; of epochs the caller makes steps */
-    double start_up, start_up_node;     /* seconds before the first step, and for each node; 0:
-                                         * not said */
+    double start_up, start_up_node;     /* seconds before the first step, and for each node;
+                                         * negative: as the cluster says */
     double data_bytes;      /* of an epoch; 0: not said */
     int64_t samples;        /* of an epoch; 0: not known */
     /* Each node copies the data before the steps and reads its copy; else it reads its share of
@@ -64,6 +64,7 @@ struct sizes {
     int n, best;            /* best: -1 where no size has a plan */
     struct size_row *rows;
     bool storage;           /* the cluster says how fast data is read */
+    bool start_up;          /* it, or the request, how long a run takes to start */
 };
 
 /* Of sizes that finish within this much of the fastest the one with fewest node-hours is best. */

@@ -73,7 +73,7 @@ int sizes_read(const struct options *options, struct size_request *request, stru
         option_two_numbers(o, "start-up", 0, 1e9, start_up, err) ||
         option_size(o, "data-size", 0, 0, &q->data_bytes, err))
         return -1;
-    q->start_up = start_up[0];
+    q->start_up = option_given(o, "start-up") ? start_up[0] : -1;
     q->start_up_node = start_up[1];
     q->staged = option_given(o, "stage-to");
     other = q->last ? NULL : given_of(o, ours);
@@ -220,7 +220,7 @@ static void print_table(const struct sizes *sizes, const struct cluster *cluster
         fputc('\n', out);
         sizes_reason(sizes, out);
     }
-    if (q->steps && q->start_up <= 0 && q->start_up_node <= 0)
+    if (q->steps && !sizes->start_up)
         fprintf(out, "The start of a run is not counted: --start-up SECONDS[,PER_NODE].\n");
     if (q->steps && q->data_bytes <= 0)
         fprintf(out, "Reading the data is not counted: --data-size BYTES.\n");

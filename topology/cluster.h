@@ -81,6 +81,8 @@ struct cluster {
     double sum_overlap;
     int sum_source;         /* where these three come from, as in cluster_place; 0: measured */
     struct cluster_storage storage;
+    double start_up, start_up_node;     /* seconds of a run before its first step, and for each node; 0 */
+    int start_up_source;
     int source;             /* of the machine as a whole, as in cluster_place */
     int n_sources;
     char **sources;

@@ -505,6 +505,24 @@ static int read_storage(struct json_reader *top, struct cluster *cluster, struct
     return storage_read(&cluster->storage, &r, err);
 }
 
+static int read_start_up(struct json_reader *top, struct cluster *cluster, struct err *err)
+{
+    const double zero = 0;
+    struct json_reader r;
+    const json_t *object;
+
+    if (json_get_object(top, "start_up", false, &object, err))
+        return -1;
+    if (!object)
+        return 0;
+    if (json_reader_sub(&r, top, "start_up", -1, object, err) ||
+        json_get_number(&r, "seconds", 0, 1e9, NULL, &cluster->start_up, err) ||
+        json_get_number(&r, "per_node", 0, 1e9, &zero, &cluster->start_up_node, err) ||
+        read_source(&r, cluster, &cluster->start_up_source, err))
+        return -1;
+    return json_reader_end(&r, err);
+}
+
 static int read_top(struct json_reader *top, struct build *b, int64_t nodes, struct err *err)
 {
     static const int64_t no_more = -1;
@@ -514,6 +532,7 @@ static int read_top(struct json_reader *top, struct build *b, int64_t nodes, str
 
     if (read_source(top, b->cluster, &b->cluster->source, err) ||
         read_factors(top, b->cluster, err) || read_storage(top, b->cluster, err) ||
+        read_start_up(top, b->cluster, err) ||
         json_get_int(top, "extend_to", 0, CLUSTER_MOST_DEVICES, &no_more, &most, err) ||
         json_get_object(top, "root", true, &object, err) || json_reader_end(top, err) ||
         json_reader_sub(&root, top, "root", -1, object, err))

@@ -154,13 +154,19 @@ json_t *cluster_to_json(const struct cluster *cluster)
 {
     json_t *top = json_pack("{s:s, s:i, s:s, s:o}", "schema", "tasuki-topo", "version", 1,
                             "name", cluster->name, "root", place_json(cluster, 0, 0));
-    json_t *storage, *factors;
+    json_t *storage, *factors, *start_up;
 
     set_source(top, cluster, cluster->source);
     if (storage_is_known(&cluster->storage)) {
         storage = storage_to_json(&cluster->storage);
         set_source(storage, cluster, cluster->storage.source);
         json_object_set_new(top, "storage", storage);
+    }
+    if (cluster->start_up > 0 || cluster->start_up_node > 0) {
+        start_up = json_pack("{s:f, s:f}", "seconds", cluster->start_up, "per_node",
+                             cluster->start_up_node);
+        set_source(start_up, cluster, cluster->start_up_source);
+        json_object_set_new(top, "start_up", start_up);
     }
     if (cluster->sum_latency_factor != 1 || cluster->sum_bandwidth_factor != 1 ||
         cluster->sum_overlap < 1 || cluster->sum_algorithm != ALLREDUCE_RING) {

@@ -464,7 +464,7 @@ json_t *describe_machine(const char *name, const struct cluster *cluster,
 
 void describe_keep(json_t *description, const json_t *older)
 {
-    static const char *const keys[] = { "storage", "extend_to" };
+    static const char *const keys[] = { "storage", "start_up", "extend_to" };
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         json_t *value = json_object_get(older, keys[i]);

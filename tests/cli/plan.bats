@@ -500,6 +500,13 @@ END
     for n in 2 3 4; do
         grep -qE "^$n nodes: 1\.[01][0-9]* times as long, [2-5].* the node-hours: its start takes" table
     done
+    # What the machine's description has is taken where nothing is said.
+    go --nodes 1..4 --global-batch 256 --steps 500 >table
+    cat table
+    grep -q '^Recommended: 1 nodes\.' table
+    grep -q '^Most of it is not computing: its start takes 13.5' table
+    ! grep -q 'start of a run is not counted' table
+    go --nodes 1..4 --global-batch 256 --steps 500 --start-up 0 | grep -q 'start of a run is not counted'
     # More devices than are of use make the plan no worse: it is searched for as if they were fewer.
     go --nodes 3..4 --global-batch 64 >table
     cat table
