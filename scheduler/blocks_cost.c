@@ -320,6 +320,12 @@ static bool is_forward(const struct graph *graph, int value)
     return producer >= 0 && graph->nodes[producer].part == PART_FORWARD;
 }
 
+/* Is it what it was, or with others in one kernel? */
+static bool is_still(const struct node *before, const struct node *now)
+{
+    return before->op == now->op || strcmp(now->op->name, "Chain") == 0;
+}
+
 /* The same of the values of the program, whose graph is not cut: its nodes are the same, what the
  * backward added to these has other numbers.
  */
@@ -332,7 +338,7 @@ static bool *again_in_program(const struct writer *w, const bool *again)
         const struct node *of = &cut->nodes[n], *to = &whole->nodes[n];
 
         for (int k = 0; k < of->n_outputs && k < to->n_outputs; k++)
-            if (of->part == PART_FORWARD && of->op == to->op && of->outputs[k] >= 0 &&
+            if (of->part == PART_FORWARD && is_still(of, to) && of->outputs[k] >= 0 &&
                 to->outputs[k] >= 0)
                 result[to->outputs[k]] = again[of->outputs[k]];
     }

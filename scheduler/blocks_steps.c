@@ -161,8 +161,8 @@ static void exchange(struct steps_writer *w, int node, int read, int from, int t
 {
     struct cost_step *step = w->step[node] < 0 ? NULL : &w->steps->items[w->step[node]];
     const struct graph *graph = w->program->graph;
-    int value = graph->nodes[node].inputs[read], id = value_of(w, value);
-    int maker = value < 0 ? -1 : graph->values[value].producer;
+    int value = read < graph->nodes[node].n_inputs ? graph->nodes[node].inputs[read] : -1;
+    int id = value < 0 ? -1 : value_of(w, value), maker = value < 0 ? -1 : graph->values[value].producer;
 
     if (!step || id < 0)
         return;

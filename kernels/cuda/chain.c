@@ -45,12 +45,24 @@ static bool is_all_single(const struct graph *graph, const struct node *n)
     return n->n_outputs == 1 && n->outputs[0] >= 0 && graph->values[n->outputs[0]].dtype == DTYPE_F32;
 }
 
+/* Of what several blocks make? Which of these there are a cut decides. */
+static bool sums_blocks(const struct graph *graph, const struct node *n)
+{
+    for (int i = 0; i < n->n_inputs; i++) {
+        int producer = n->inputs[i] < 0 ? -1 : graph->values[n->inputs[i]].producer;
+
+        if (producer >= 0 && graph->nodes[producer].block != n->block)
+            return strcmp(n->op->name, "AddN") == 0;
+    }
+    return false;
+}
+
 /* Operators whose kernels could be of a kind that a chain has. */
 static bool is_candidate(const struct graph *graph, int node)
 {
     const struct node *n = &graph->nodes[node];
 
-    if (n->op->flags & OP_VIEW || !is_all_single(graph, n))
+    if (n->op->flags & OP_VIEW || !is_all_single(graph, n) || sums_blocks(graph, n))
         return false;
     if (strcmp(n->op->name, "Reorder") == 0)
         return true;
@@ -363,7 +375,9 @@ static void look_at(struct finder *f, int node)
     struct err err = { 0 };
     char *text;
 
-    if (!f->position[node] || !f->kernels[node] || !find_inputs(f, &g))
+    /* A value in another form stays what another one is made of, alone. */
+    if (!f->position[node] || !f->kernels[node] || f->kernels[node]->run == cuda_run_reorder ||
+        !find_inputs(f, &g))
         return;
     grow(f, &g);
     if (g.n < 2)

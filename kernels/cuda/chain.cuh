@@ -13,11 +13,7 @@ template <typename REAL> CUDA_DEVICE float chain_kept(float x)
     REAL y;
 
     put_real(&y, x);
-    x = real_of(y);
-#ifdef __CUDACC__
-    asm("" : "+f"(x));
-#endif
-    return x;
+    return real_apart(real_of(y));
 }
 
 CUDA_DEVICE float chain_bits(uint32_t bits)

@@ -82,7 +82,7 @@ static void write_members(FILE *out, const struct chain *c)
     if (c->members[c->n_members - 1].sum)
         fprintf(out, "    (void)add;\n    return v%d;\n}\n", c->n_members - 1);
     else
-        fprintf(out, "    return add ? old + v%d : v%d;\n}\n", c->n_members - 1, c->n_members - 1);
+        fprintf(out, "    return add ? old + real_apart(v%d) : v%d;\n}\n", c->n_members - 1, c->n_members - 1);
 }
 
 /* Where the operand of element e is. Divisions by constants are fast. */

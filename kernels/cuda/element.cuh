@@ -69,6 +69,15 @@ CUDA_DEVICE void put_real(float *to, float x)
     *to = x;
 }
 
+/* The same, and no part of a fused multiply-add with what follows: -0 is added, and rounded. */
+CUDA_DEVICE float real_apart(float x)
+{
+#ifdef __CUDACC__
+    asm("add.rn.f32 %0, %0, 0f80000000;" : "+f"(x));
+#endif
+    return x;
+}
+
 /* The nearest one, of two the even one; a NaN stays one. */
 CUDA_DEVICE void put_real(struct bfloat *to, float x)
 {

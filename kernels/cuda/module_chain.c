@@ -3,6 +3,7 @@
  * first is wanted: where one is missing there are no such kernels, and all else goes on.
  */
 #include <dlfcn.h>
+#include <elf.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #define THREADS 256
 #define MOST_BLOCKS 4096
 #define AT_A_TIME 8             /* elements of a thread, or twice as often half of that */
-#define OPTIONS 2
+#define OPTIONS 3
 
 typedef struct program_of_nvrtc *nvrtc_program;
 typedef struct module_of_driver *driver_module;
@@ -141,7 +142,7 @@ static int architecture_of(const struct cuda_device *device, int *architecture, 
 void *cuda_chain_compile(struct cuda_device *device, const char *text, size_t *bytes, struct err *err)
 {
     char architecture[40];
-    const char *options[OPTIONS] = { architecture, "--std=c++17" };
+    const char *options[OPTIONS] = { architecture, "--std=c++17", "-w" };
     nvrtc_program program;
     void *code = NULL;
     int number = 0, result;
@@ -163,15 +164,45 @@ void *cuda_chain_compile(struct cuda_device *device, const char *text, size_t *b
     return code;
 }
 
+static bool lies_within(uint64_t at, uint64_t n, uint64_t size, uint64_t bytes)
+{
+    return at <= bytes && (n == 0 || size <= (bytes - at) / n);
+}
+
+/* The driver goes by what is in the file, whatever its size: one that was cut short ends too early. */
+static bool is_whole(const void *code, size_t bytes)
+{
+    Elf64_Ehdr head;
+    Elf64_Shdr section;
+
+    if (bytes < sizeof(head))
+        return false;
+    memcpy(&head, code, sizeof(head));
+    if (memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64 ||
+        !lies_within(head.e_phoff, head.e_phnum, head.e_phentsize, bytes) ||
+        !lies_within(head.e_shoff, head.e_shnum, head.e_shentsize, bytes) ||
+        (head.e_shnum && head.e_shentsize < sizeof(section)))
+        return false;
+    for (int i = 0; i < head.e_shnum; i++) {
+        memcpy(&section, (const char *)code + head.e_shoff + (size_t)i * head.e_shentsize, sizeof(section));
+        if (section.sh_type != SHT_NOBITS && !lies_within(section.sh_offset, 1, section.sh_size, bytes))
+            return false;
+    }
+    return true;
+}
+
 struct cuda_chain_kernel *cuda_chain_new(struct cuda_device *device, const void *code, size_t bytes,
                                          struct err *err)
 {
     struct cuda_chain_kernel *k;
     int result;
 
-    (void)bytes;
     if (look(device, err) < 0)
         return NULL;
+    if (!is_whole(code, bytes)) {
+        err_set(err, "GPU %s: what was compiled is not whole", device->address);
+        return NULL;
+    }
     k = mem_new(1, sizeof(*k));
     k->device = device;
     result = api.cuModuleLoadData(&k->module, code);

@@ -29,7 +29,8 @@ CUDA_DEVICE void store_four(const struct cuda_pointwise &l, int64_t e, float4 a,
     if (l.add) {
         float4 old = load_four<OUT>(l.out, e / 4);
 
-        y.x += old.x, y.y += old.y, y.z += old.z, y.w += old.w;
+        y.x = old.x + real_apart(y.x), y.y = old.y + real_apart(y.y);
+        y.z = old.z + real_apart(y.z), y.w = old.w + real_apart(y.w);
     }
     put_four((OUT *)l.out, e / 4, y);
 }
@@ -40,7 +41,7 @@ CUDA_DEVICE void store_one(const struct cuda_pointwise &l, int64_t e, float a, f
     OUT *out = (OUT *)l.out + e;
     float y = F(a, b, c, (float)l.p, (float)l.q);
 
-    put_real(out, l.add ? real_of(*out) + y : y);
+    put_real(out, l.add ? real_of(*out) + real_apart(y) : y);
 }
 
 template <pointwise_function *F, typename IN, typename OUT>

@@ -27,14 +27,11 @@
 
 static bool is_off;
 
-char *cache_directory(bool kept)
+static char *find_directory(void)
 {
     const char *own = getenv("TASUKI_CACHE_DIR"), *shared = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");
 
-    is_off = !kept;
-    if (!kept)
-        return NULL;
     if (own && *own)
         return mem_strdup(own);
     if (shared && *shared)
@@ -42,9 +39,15 @@ char *cache_directory(bool kept)
     return home && *home ? mem_printf("%s/.cache/tasuki", home) : NULL;
 }
 
+char *cache_directory(bool kept)
+{
+    is_off = !kept;
+    return kept ? find_directory() : NULL;
+}
+
 char *cache_of_run(void)
 {
-    return cache_directory(!is_off);
+    return is_off ? NULL : find_directory();
 }
 
 static uint64_t add_text(uint64_t hash, const char *text)

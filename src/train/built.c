@@ -73,9 +73,15 @@ const struct graph *built_graph(struct built *built, int64_t batch, int64_t batc
     return graph;
 }
 
-/* One stage needs no blocks: a plan for a single device may leave them out. */
+/* One stage needs no blocks: a plan for a single device may leave them out. What a device makes of nodes
+ * goes by them all the same.
+ */
 static int *assign_stages(struct graph *graph, const struct plan *plan, struct err *err)
 {
+    struct err ignored = { 0 };
+
+    if (plan->n_stages == 1)
+        blocks_free(blocks_new(graph, &ignored));
     if (plan->n_stages == 1)
         return arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(int));
     return blocks_stages(graph, plan, err);

