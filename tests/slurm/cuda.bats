@@ -470,7 +470,7 @@ scales() {
 @test "a header of kernels that changes has all files made again that include it" {
     local file names header
     command -v make >/dev/null || skip "no make"
-    names=$(sed -n 's/^\t\(kernels\/cuda\/[a-z]*\)\.cu.*/\1/p' "$srcdir/kernels/Makemodule.am")
+    names=$(sed -n 's/^\t\(kernels\/cuda\/[a-z]*\)\.cu\( .*\)*$/\1/p' "$srcdir/kernels/Makemodule.am")
     [ -n "$names" ]
     header=$(grep -o '[^ ]*kernels/cuda/device\.cuh' "$builddir/kernels/cuda/.deps/optimize.Pcu")
     run env -u MAKEFLAGS -u MAKELEVEL make -s -C "$builddir" -n V=1 -W "${header%%$'\n'*}" tasuki-cuda.la
