@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Between partition.c (the search), partition_rank.c (simulation and order), partition_table.c (costs
  * of intervals of blocks), partition_dp.c (dynamic programming), partition_closed.c,
- * partition_small.c, partition_improve.c, partition_recut.c, partition_orders.c,
+ * partition_small.c, partition_improve.c, partition_recut.c, partition_again.c,
+ * partition_orders.c,
  * partition_devices.c, partition_chunks.c, partition_chunks_memory.c, partition_candidate.c,
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
  * partition_pin.c (pins), partition_list.c (lists that are given), partition_hint.c,
@@ -217,6 +218,7 @@ struct search {
     double unsharded;       /* seconds of the best found without that; 0: none fits, or pinned */
     bool tight;             /* memory kept something from being looked at */
     bool refined;           /* what is near the best found was looked at */
+    bool misled;            /* the closed form is far below the simulation */
     bool unfit;             /* nothing that was found fits exactly */
     bool feasible;          /* any plan that fits will do */
     bool uniform;           /* all devices have the same memory */
@@ -381,10 +383,10 @@ bool search_order_devices(struct search *search, int pipelines, enum device_orde
 bool search_same_devices(const struct search *search, int a, int b);
 /* Where a stage of the candidate does not fit where it is: those that want most get the largest. */
 void search_choose_devices(struct search *search, struct candidate *c);
-/* The same for all sizes, schedules and orders of devices that are searched; and, where there are
- * few cuts and devices, for other orders of the blocks.
+/* The same for all sizes, schedules and orders of devices that are searched, with so many pipelines
+ * (0: any); and, where there are few cuts and devices, for other orders of the blocks.
  */
-void search_cuts(struct search *search);
+void search_cuts(struct search *search, int pipelines);
 void search_orders(struct search *search);
 /* Every plan of these, simulated in full; what fits is added to 'found', sorted:
  * - pipelines, micro-batch sizes and counts: as search_new() has them;
@@ -441,6 +443,13 @@ void search_forget(struct search *search);
  * -1 on an error.
  */
 int search_simulate(struct search *search, struct err *err);
+/* What the closed form found, simulated and sorted. -1 on an error. */
+int search_rank(struct search *search, struct err *err);
+/* Where the simulation has all of that slower than what the closed form left out: with each number of
+ * pipelines, and for the first nodes alone, what is as fast by the closed form as the best by the
+ * simulation. Adds to what was found, and sorts. -1 on an error.
+ */
+int search_again(struct search *search, struct err *err);
 /* Drop what was found twice. Where there is little, that is as often started from again
  * (search_improve()).
  */
