@@ -16,7 +16,6 @@
 #define MAX_TIGHTENINGS 8
 /* Exact over estimated bytes that move, at least, see etc/bench/memory/run. */
 #define LEAST_EXACT 0.75
-#define FEW 128
 /* With FEW cuts times devices more candidates are simulated, and with so many some more: what
  * zb-h1 and zb gain is not in the closed form.
  */
@@ -759,7 +758,7 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
     if (why)
         *why = NULL;
     if (!local.code)
-        plan = partition_any(cost, cluster, &pinned, why, &local);
+        plan = partition_orders(cost, cluster, &pinned, why, &local);
     if (!plan && err && taken && (stages || !pinned.n_pins))
         hint_groups(cost, cluster, &pinned, &local);
     free(stages);

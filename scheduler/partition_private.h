@@ -2,7 +2,7 @@
 /* Between partition.c (the search), partition_rank.c (simulation and order), partition_table.c (costs
  * of intervals of blocks), partition_dp.c (dynamic programming), partition_closed.c,
  * partition_small.c, partition_improve.c, partition_recut.c, partition_again.c,
- * partition_orders.c,
+ * partition_orders.c, partition_narrow.c,
  * partition_devices.c, partition_chunks.c, partition_chunks_memory.c, partition_candidate.c,
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
  * partition_pin.c (pins), partition_list.c (lists that are given), partition_hint.c,
@@ -26,6 +26,7 @@
  */
 #define MAX_CUTS 256
 #define MOST_CUTS 256   /* that a table may have */
+#define FEW 128         /* times devices: with so few, more of all is tried */
 
 /* Of all blocks. */
 struct chunking_sums {
@@ -661,6 +662,13 @@ void pinned_stages(const struct cost *cost, const struct cluster *cluster,
 /* partition() for pins that are resolved. */
 struct plan *partition_any(const struct cost *cost, const struct cluster *cluster,
                            struct plan_request *request, char **why, struct err *err);
+/* The same with the blocks in another topological order, too, where much less crosses its cuts than
+ * those of the cost file's: what is read is there for a shorter time. That order does not depend on
+ * the file's. Not where pins or rules of others are by the file's, nor where there are few cuts and
+ * devices: there the search tries orders itself.
+ */
+struct plan *partition_orders(const struct cost *cost, const struct cluster *cluster,
+                              struct plan_request *request, char **why, struct err *err);
 /* Where BatchNorm's groups are what leaves no plan: which would. */
 void hint_groups(const struct cost *cost, const struct cluster *cluster,
                  const struct plan_request *request, struct err *err);

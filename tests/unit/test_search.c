@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* A search with more to choose from finds nothing slower: free ones beside such with pins.
+/* A search with more to choose from finds nothing slower: free ones beside such with pins, and
+ * whatever the order of the blocks in the cost file.
  */
 #include "planning.h"
 
 #define PROBLEMS 24
+#define ORDERED 12
 
 static void add_block(json_t *top, const char *name, double seconds, double parameters,
                       double activations)
@@ -132,11 +134,63 @@ static void a_search_is_no_slower_than_with_pipelines_pinned(void **state)
     }
 }
 
+/* Branches of so many blocks each, side by side in the file, or one behind the other. */
+static struct cost *branched_cost(int branches, int n, bool aside, unsigned seed)
+{
+    json_t *top = new_cost();
+    double *seconds = mem_new((size_t)(branches * n), sizeof(*seconds));
+
+    for (int i = 0; i < branches * n; i++)
+        seconds[i] = random_in(&seed, 8e-3, 12e-3);
+    add_block(top, "in", 1e-3, 1e6, 1e6);
+    for (int i = 0; i < branches * n; i++) {
+        int branch = aside ? i % branches : i / n, at = aside ? i / branches : i % n;
+        char name[32];
+
+        snprintf(name, sizeof(name), "b%d_%d", branch, at);
+        add_block(top, name, seconds[branch * n + at], 3e9, 1e6);
+    }
+    add_block(top, "out", 1e-3, 1e6, 1e6);
+    for (int branch = 0; branch < branches; branch++)
+        for (int at = 0; at <= n; at++) {
+            char from[32], to[32];
+
+            snprintf(from, sizeof(from), "b%d_%d", branch, at - 1);
+            snprintf(to, sizeof(to), "b%d_%d", branch, at);
+            add_edge(top, at ? from : "in", at < n ? to : "out", at && at < n ? 1e8 : 1e6);
+        }
+    free(seconds);
+    return take_cost(top);
+}
+
+static void the_order_of_the_file_does_not_matter(void **state)
+{
+    const struct plan_request request = { .global_batch = 32 };
+
+    (void)state;
+    for (unsigned i = 0, n = some_of(ORDERED); i < n; i++) {
+        int branches = i % 2 ? 4 : 2, length = (i % 2 ? 9 : 17) + (int)i, devices = 4 << i / 2 % 3;
+        struct cost *aside = branched_cost(branches, length, true, i);
+        struct cost *behind = branched_cost(branches, length, false, i);
+        char spec[128];
+        double a, b;
+
+        snprintf(spec, sizeof(spec), "flat:%d,bandwidth=1e9,latency=0,memory=1e15", devices);
+        a = seconds_of(aside, spec, request);
+        b = seconds_of(behind, spec, request);
+        if (!(a > 0 && a <= 1.02 * b && b <= 1.02 * a))
+            fail_msg("%d branches of %d, %s: %g s, %g s", branches, length, spec, a, b);
+        cost_free(aside);
+        cost_free(behind);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_that_share_a_wire_hide_nothing_better),
         cmocka_unit_test(a_search_is_no_slower_than_with_pipelines_pinned),
+        cmocka_unit_test(the_order_of_the_file_does_not_matter),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
