@@ -5,7 +5,7 @@
 #include "planning.h"
 
 #define PROBLEMS 24
-#define ORDERED 12
+#define ORDERED 6
 
 static void add_block(json_t *top, const char *name, double seconds, double parameters,
                       double activations)
