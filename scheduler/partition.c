@@ -16,10 +16,9 @@
 #define MAX_TIGHTENINGS 8
 /* Exact over estimated bytes that move, at least, see etc/bench/memory/run. */
 #define LEAST_EXACT 0.75
-/* With so few cuts times devices more candidates are simulated, and with so many some more: what
+/* With FEW cuts times devices more candidates are simulated, and with so many some more: what
  * zb-h1 and zb gain is not in the closed form.
  */
-#define FEW 128
 #define MODERATE 1024
 /* So many plans are all simulated; and where that is asked for. */
 #define SMALL 1000
@@ -152,7 +151,7 @@ void search_reset(struct search *s)
     s->best = INFINITY;
     s->effort = 0;
     s->looked = 0;
-    s->refined = false;
+    s->refined = s->misled = false;
     for (int i = 0; i < s->n_splits; i++)
         s->splits[i].closed = 0;
 }
@@ -201,16 +200,18 @@ static void cut_split(struct search *s, const struct split *split, enum schedule
 /* Small micro-batches leave few replica counts to choose from, and take little memory: they come
  * first, as there is a limit to what partition_dp() looks at.
  */
-void search_cuts(struct search *s)
+void search_cuts(struct search *s, int pipelines)
 {
     const struct split **order = mem_new((size_t)s->n_splits, sizeof(*order));
+    int n = 0;
 
     for (int i = 0; i < s->n_splits; i++)
-        order[i] = &s->splits[i];
-    if (s->n_splits)
-        qsort(order, (size_t)s->n_splits, sizeof(*order), by_micro_batch);
+        if (!pipelines || s->splits[i].pipelines == pipelines)
+            order[n++] = &s->splits[i];
+    if (n)
+        qsort(order, (size_t)n, sizeof(*order), by_micro_batch);
     for (int even = 1; even >= 0; even--)
-        for (int i = 0; i < s->n_splits; i++)
+        for (int i = 0; i < n; i++)
             for (int k = 0; k < SCHEDULE_KINDS; k++)
                 if (is_searched(s->request, (enum schedule_kind)k))
                     cut_split(s, order[i], (enum schedule_kind)k, even);
@@ -230,7 +231,7 @@ static void search_beside_seeds(struct search *s)
     s->n_found = 0;
     for (int i = 0; i < n && !s->request->block_stage; i++)
         s->best = dmin(s->best, seeds[i]->closed);
-    search_cuts(s);
+    search_cuts(s, 0);
     search_orders(s);
     for (int i = 0; i < s->n_found; i++)
         set_schedule(s, s->found[i], s->found[i]->schedule);
@@ -264,8 +265,7 @@ static int search_all(struct search *s, struct err *err)
     return 0;
 }
 
-/* Simulate what the closed form found. */
-static int rank(struct search *s, struct err *err)
+int search_rank(struct search *s, struct err *err)
 {
     if (!s->few && request_chunks(s->request) == 1)
         search_drop_doubles(s);
@@ -383,7 +383,8 @@ static int survey(struct search *s, struct err *err)
 {
     search_reset(s);
     s->refused = (struct err){ 0 };
-    return search_all(s, err) || (!s->complete && rank(s, err)) ? -1 : 0;
+    return search_all(s, err) || (!s->complete && (search_rank(s, err) || search_again(s, err)))
+               ? -1 : 0;
 }
 
 /* And what is near that; the fastest comes first, or what is as good and simpler, or was faster when
@@ -757,7 +758,7 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
     if (why)
         *why = NULL;
     if (!local.code)
-        plan = partition_any(cost, cluster, &pinned, why, &local);
+        plan = partition_orders(cost, cluster, &pinned, why, &local);
     if (!plan && err && taken && (stages || !pinned.n_pins))
         hint_groups(cost, cluster, &pinned, &local);
     free(stages);

@@ -80,7 +80,7 @@ static void search_order(struct search *s, const int *order)
     other->factor_fixed = s->factor_fixed;
     other->factor_moving = s->factor_moving;
     other->best = s->best;
-    search_cuts(other);
+    search_cuts(other, 0);
     take_found(s, other, order);
     search_free(other);
     cost_free(cost);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Between partition.c (the search), partition_rank.c (simulation and order), partition_table.c (costs
  * of intervals of blocks), partition_dp.c (dynamic programming), partition_closed.c,
- * partition_small.c, partition_improve.c, partition_recut.c, partition_orders.c,
+ * partition_small.c, partition_improve.c, partition_recut.c, partition_again.c,
+ * partition_orders.c, partition_narrow.c,
  * partition_devices.c, partition_chunks.c, partition_chunks_memory.c, partition_candidate.c,
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
  * partition_pin.c (pins), partition_list.c (lists that are given), partition_hint.c,
@@ -25,6 +26,7 @@
  */
 #define MAX_CUTS 256
 #define MOST_CUTS 256   /* that a table may have */
+#define FEW 128         /* times devices: with so few, more of all is tried */
 
 /* Of all blocks. */
 struct chunking_sums {
@@ -217,6 +219,7 @@ struct search {
     double unsharded;       /* seconds of the best found without that; 0: none fits, or pinned */
     bool tight;             /* memory kept something from being looked at */
     bool refined;           /* what is near the best found was looked at */
+    bool misled;            /* the closed form is far below the simulation */
     bool unfit;             /* nothing that was found fits exactly */
     bool feasible;          /* any plan that fits will do */
     bool uniform;           /* all devices have the same memory */
@@ -381,10 +384,10 @@ bool search_order_devices(struct search *search, int pipelines, enum device_orde
 bool search_same_devices(const struct search *search, int a, int b);
 /* Where a stage of the candidate does not fit where it is: those that want most get the largest. */
 void search_choose_devices(struct search *search, struct candidate *c);
-/* The same for all sizes, schedules and orders of devices that are searched; and, where there are
- * few cuts and devices, for other orders of the blocks.
+/* The same for all sizes, schedules and orders of devices that are searched, with so many pipelines
+ * (0: any); and, where there are few cuts and devices, for other orders of the blocks.
  */
-void search_cuts(struct search *search);
+void search_cuts(struct search *search, int pipelines);
 void search_orders(struct search *search);
 /* Every plan of these, simulated in full; what fits is added to 'found', sorted:
  * - pipelines, micro-batch sizes and counts: as search_new() has them;
@@ -441,6 +444,13 @@ void search_forget(struct search *search);
  * -1 on an error.
  */
 int search_simulate(struct search *search, struct err *err);
+/* What the closed form found, simulated and sorted. -1 on an error. */
+int search_rank(struct search *search, struct err *err);
+/* Where the simulation has all of that slower than what the closed form left out: with each number of
+ * pipelines, and for the first nodes alone, what is as fast by the closed form as the best by the
+ * simulation. Adds to what was found, and sorts. -1 on an error.
+ */
+int search_again(struct search *search, struct err *err);
 /* Drop what was found twice. Where there is little, that is as often started from again
  * (search_improve()).
  */
@@ -652,6 +662,13 @@ void pinned_stages(const struct cost *cost, const struct cluster *cluster,
 /* partition() for pins that are resolved. */
 struct plan *partition_any(const struct cost *cost, const struct cluster *cluster,
                            struct plan_request *request, char **why, struct err *err);
+/* The same with the blocks in another topological order, too, where much less crosses its cuts than
+ * those of the cost file's: what is read is there for a shorter time. That order does not depend on
+ * the file's. Not where pins or rules of others are by the file's, nor where there are few cuts and
+ * devices: there the search tries orders itself.
+ */
+struct plan *partition_orders(const struct cost *cost, const struct cluster *cluster,
+                              struct plan_request *request, char **why, struct err *err);
 /* Where BatchNorm's groups are what leaves no plan: which would. */
 void hint_groups(const struct cost *cost, const struct cluster *cluster,
                  const struct plan_request *request, struct err *err);

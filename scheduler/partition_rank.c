@@ -88,8 +88,8 @@ static bool is_far(const struct search *s, const struct candidate *c)
 {
     double closed;
 
-    if (s->few || s->complete || s->slow > 1 || s->request->policy || s->request->memory_of ||
-        request_chunks(s->request) > 1)
+    if (s->few || s->misled || s->complete || s->slow > 1 || s->request->policy ||
+        s->request->memory_of || request_chunks(s->request) > 1)
         return false;
     closed = s->splits[search_split(s, c)].closed;
     return closed > 0 && c->closed > closed * (1 + NEAR);

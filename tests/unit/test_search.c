@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/* A search with more to choose from finds nothing slower: free ones beside such with pins, and
+ * whatever the order of the blocks in the cost file.
+ */
+#include "planning.h"
+
+#define PROBLEMS 24
+#define ORDERED 6
+
+static void add_block(json_t *top, const char *name, double seconds, double parameters,
+                      double activations)
+{
+    json_array_append_new(json_object_get(top, "blocks"),
+                          json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "name", name, "forward",
+                                    seconds, "dgrad", seconds, "wgrad", seconds, "parameters",
+                                    parameters, "activations", activations));
+}
+
+static void add_edge(json_t *top, const char *from, const char *to, double bytes)
+{
+    json_array_append_new(json_object_get(top, "edges"),
+                          json_pack("{s:s, s:s, s:s, s:f}", "from", from, "to", to, "value", from,
+                                    "bytes", bytes));
+}
+
+static json_t *new_cost(void)
+{
+    return json_pack("{s:s, s:i, s:[i], s:[], s:[]}", "schema", "tasuki-cost", "version", 1,
+                     "micro_batch", 1, "blocks", "edges");
+}
+
+static struct cost *take_cost(json_t *top)
+{
+    struct err err = { 0 };
+    struct cost *cost = cost_from_json("test", top, &err);
+
+    json_decref(top);
+    if (!cost)
+        fail_msg("%s", err.text);
+    return cost;
+}
+
+static double seconds_of(const struct cost *cost, const char *spec, struct plan_request request)
+{
+    struct err err = { 0 };
+    struct cluster *cluster = open_cluster(spec);
+    struct plan *plan = partition(cost, cluster, &request, NULL, &err);
+    double seconds = plan ? plan->iteration_seconds : -1;
+
+    assert_true(!plan || plan->lower_bound_seconds <= seconds * (1 + 1e-9));
+    plan_free(plan);
+    cluster_free(cluster);
+    return seconds;
+}
+
+/* Six blocks of 10 ms and 100 MB for a sample, of which a device has room for two. */
+static struct cost *heavy_cost(void)
+{
+    json_t *top = new_cost();
+
+    for (int i = 0; i < 6; i++) {
+        char name[16], before[16];
+
+        snprintf(name, sizeof(name), "b%d", i);
+        snprintf(before, sizeof(before), "b%d", i - 1);
+        add_block(top, name, 0.01, 1e8, 100);
+        if (i)
+            add_edge(top, before, name, 1e7);
+    }
+    return take_cost(top);
+}
+
+/* By the closed form pipelines on several nodes take a fifth of what they do: their all-reduces share
+ * one wire of 100 MB/s. Four stages on the eight devices of one node are best.
+ */
+static void sums_that_share_a_wire_hide_nothing_better(void **state)
+{
+    const struct plan_request request = { .global_batch = 128, .recompute = "none" };
+    struct cost *cost = heavy_cost();
+
+    (void)state;
+    for (int nodes = 1; nodes <= 4; nodes++) {
+        char spec[128];
+
+        snprintf(spec, sizeof(spec), "tree:%dx8,inside=1e10,across=1e8,memory=4.2e8", nodes);
+        assert_true(seconds_of(cost, spec, request) < 3.9991);
+    }
+    cost_free(cost);
+}
+
+/* A chain, and a machine of 16 to 32 devices whose nodes are slowly joined. */
+static struct cost *random_chain(unsigned *seed, char *spec, size_t size)
+{
+    static const int shapes[][2] = { { 4, 4 }, { 2, 8 }, { 3, 8 }, { 4, 8 } };
+    const int *shape = shapes[next_random(seed) % 4];
+    int n = 6 + (int)(next_random(seed) % 7);
+    double inside = random_in(seed, 3e9, 1e11), sum = 0;
+    json_t *top = new_cost();
+
+    for (int i = 0; i < n; i++) {
+        double parameters = random_in(seed, 1e6, 2e8);
+        char name[16], before[16];
+
+        snprintf(name, sizeof(name), "b%d", i);
+        snprintf(before, sizeof(before), "b%d", i - 1);
+        add_block(top, name, random_in(seed, 5e-3, 15e-3), parameters, random_in(seed, 1e5, 1e7));
+        if (i)
+            add_edge(top, before, name, random_in(seed, 1e5, 1e7));
+        sum += parameters;
+    }
+    snprintf(spec, size, "tree:%dx%d,inside=%g,across=%g,memory=%g", shape[0], shape[1], inside,
+             inside / random_in(seed, 3, 100), sum * random_in(seed, 0.6, 3) + 1e9);
+    return take_cost(top);
+}
+
+static void a_search_is_no_slower_than_with_pipelines_pinned(void **state)
+{
+    (void)state;
+    for (unsigned i = 0, n = some_of(PROBLEMS); i < n; i++) {
+        unsigned seed = 31 * i + 7;
+        struct plan_request request = { .global_batch = 32 };
+        char spec[256];
+        struct cost *cost = random_chain(&seed, spec, sizeof(spec));
+        double free_seconds = seconds_of(cost, spec, request);
+
+        for (request.pipelines = 1; request.pipelines <= 8; request.pipelines *= 2) {
+            double pinned = seconds_of(cost, spec, request);
+
+            if (pinned > 0 && !(free_seconds > 0 && free_seconds <= pinned * (1 + 1e-6)))
+                fail_msg("%u, %s: %g s, %d pipelines %g s", i, spec, free_seconds,
+                         request.pipelines, pinned);
+        }
+        cost_free(cost);
+    }
+}
+
+/* Branches of so many blocks each, side by side in the file, or one behind the other. */
+static struct cost *branched_cost(int branches, int n, bool aside, unsigned seed)
+{
+    json_t *top = new_cost();
+    double *seconds = mem_new((size_t)(branches * n), sizeof(*seconds));
+
+    for (int i = 0; i < branches * n; i++)
+        seconds[i] = random_in(&seed, 8e-3, 12e-3);
+    add_block(top, "in", 1e-3, 1e6, 1e6);
+    for (int i = 0; i < branches * n; i++) {
+        int branch = aside ? i % branches : i / n, at = aside ? i / branches : i % n;
+        char name[32];
+
+        snprintf(name, sizeof(name), "b%d_%d", branch, at);
+        add_block(top, name, seconds[branch * n + at], 3e9, 1e6);
+    }
+    add_block(top, "out", 1e-3, 1e6, 1e6);
+    for (int branch = 0; branch < branches; branch++)
+        for (int at = 0; at <= n; at++) {
+            char from[32], to[32];
+
+            snprintf(from, sizeof(from), "b%d_%d", branch, at - 1);
+            snprintf(to, sizeof(to), "b%d_%d", branch, at);
+            add_edge(top, at ? from : "in", at < n ? to : "out", at && at < n ? 1e8 : 1e6);
+        }
+    free(seconds);
+    return take_cost(top);
+}
+
+static void the_order_of_the_file_does_not_matter(void **state)
+{
+    const struct plan_request request = { .global_batch = 32 };
+
+    (void)state;
+    for (unsigned i = 0, n = some_of(ORDERED); i < n; i++) {
+        int branches = i % 2 ? 4 : 2, length = (i % 2 ? 9 : 17) + (int)i, devices = 4 << i / 2 % 3;
+        struct cost *aside = branched_cost(branches, length, true, i);
+        struct cost *behind = branched_cost(branches, length, false, i);
+        char spec[128];
+        double a, b;
+
+        snprintf(spec, sizeof(spec), "flat:%d,bandwidth=1e9,latency=0,memory=1e15", devices);
+        a = seconds_of(aside, spec, request);
+        b = seconds_of(behind, spec, request);
+        if (!(a > 0 && a <= 1.02 * b && b <= 1.02 * a))
+            fail_msg("%d branches of %d, %s: %g s, %g s", branches, length, spec, a, b);
+        cost_free(aside);
+        cost_free(behind);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_that_share_a_wire_hide_nothing_better),
+        cmocka_unit_test(a_search_is_no_slower_than_with_pipelines_pinned),
+        cmocka_unit_test(the_order_of_the_file_does_not_matter),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
