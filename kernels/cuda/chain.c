@@ -2,8 +2,9 @@
 /* Which pointwise nodes become one kernel, and that kernel in their place.
  *
  * From the last node of a part to the first: a node takes in what makes its operands, as long as nobody
- * else reads that and it is as long, in the same order, and of the same block: a plan's cuts change nothing. What is taken in runs later than it would: not
- * where what it reads would have to wait for that in more memory than what it makes takes.
+ * else reads that and it is as long, in the same order, and of the same block: a plan's cuts change
+ * nothing. What is taken in runs later than it would: not where what it reads would have to wait for that
+ * in more memory than what it makes takes.
  */
 #include "kernels/cuda/chain.h"
 
@@ -62,7 +63,8 @@ static bool is_candidate(const struct graph *graph, int node)
 {
     const struct node *n = &graph->nodes[node];
 
-    if (n->op->flags & OP_VIEW || !is_all_single(graph, n) || sums_blocks(graph, n))
+    if (n->op->flags & OP_VIEW || n->n_inputs > CHAIN_OPERANDS || !is_all_single(graph, n) ||
+        sums_blocks(graph, n))
         return false;
     if (strcmp(n->op->name, "Reorder") == 0)
         return true;
@@ -194,8 +196,6 @@ static bool find_inputs(const struct finder *f, struct group *g)
     for (int m = 0; m < g->n; m++) {
         const struct node *n = &f->graph->nodes[g->nodes[m]];
 
-        if (n->n_inputs > CHAIN_OPERANDS)
-            return false;
         for (int i = 0; i < n->n_inputs; i++) {
             struct cuda_walk walk;
 

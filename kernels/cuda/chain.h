@@ -42,8 +42,6 @@ struct chain {
  * there is no memory.
  */
 char *chain_text(const struct chain *chain);
-/* Elements that a thread of that kernel takes at a time. */
-int chain_width(const struct chain *chain);
 
 /* chain_kernel.c: all that is compiled; malloc'ed. And the kernel of a text, compiled or from the cache of cache.h; it is the device's. NULL
  * with an error where it cannot be made.

@@ -17,7 +17,8 @@ static const char *type_of(const struct chain *c, bool narrow)
     return !narrow ? "float" : c->type == CUDA_FLOAT16 ? "float16" : "bfloat";
 }
 
-int chain_width(const struct chain *c)
+/* Elements that a thread takes at a time. */
+static int width_of(const struct chain *c)
 {
     bool narrow = c->members[c->n_members - 1].narrow;
 
@@ -173,7 +174,7 @@ static void write_kernel(FILE *out, const struct chain *c, int width)
 
 char *chain_text(const struct chain *chain)
 {
-    int width = chain_width(chain);
+    int width = width_of(chain);
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);

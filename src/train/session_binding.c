@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "graph/graph.h"
 #include "topology/node.h"
 #include "train/session.h"
 
@@ -74,14 +75,6 @@ static int given_gpus(void)
     return n || !count ? n : (int)strtol(count, NULL, 10);
 }
 
-/* FNV-1a. */
-static uint64_t mix(uint64_t sum, const char *text)
-{
-    for (; *text; text++)
-        sum = (sum ^ (unsigned char)*text) * 0x100000001b3u;
-    return sum;
-}
-
 static void add_driver(struct bound *bound, const struct topo_node *node)
 {
     const struct topo_said *nvml = topo_node_said(node, "nvml");
@@ -90,7 +83,7 @@ static void add_driver(struct bound *bound, const struct topo_node *node)
         if (!node->gpus[i].seen)
             continue;
         bound->shown = true;
-        bound->seen = mix(bound->seen, node->gpus[i].address);
+        bound->seen = 31 * bound->seen + graph_key(node->gpus[i].address);
     }
     bound->sure = node->n_visible == 0 || (nvml && nvml->state == TOPO_USED);
     bound->isolated = node->isolated == 1;
