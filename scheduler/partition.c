@@ -117,6 +117,7 @@ static struct search *search_with(struct table *table, const struct cluster *clu
     s->zero = request->zero == PLAN_ZERO;
     s->best = INFINITY;
     set_breadth(s);
+    s->flat = request_is_flat(cluster);
     s->uniform = true;
     for (int d = 1; d < cluster->n_devices; d++)
         s->uniform &= search_limit(s, d) >= search_limit(s, 0) &&
@@ -151,7 +152,7 @@ void search_reset(struct search *s)
     s->best = INFINITY;
     s->effort = 0;
     s->looked = 0;
-    s->refined = s->misled = false;
+    s->refined = false;
     for (int i = 0; i < s->n_splits; i++)
         s->splits[i].closed = 0;
 }

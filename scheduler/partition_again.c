@@ -25,7 +25,7 @@
  */
 static bool was_misled(const struct search *s)
 {
-    return s->n_found && !request_is_flat(s->cluster) && !s->feasible &&
+    return s->n_found && !s->flat && !s->feasible &&
            !s->request->policy && request_chunks(s->request) == 1 &&
            isfinite(s->found[0]->seconds) && s->found[0]->seconds > s->best * MISLED;
 }
@@ -124,12 +124,8 @@ int search_again(struct search *s, struct err *err)
     double best = s->best, effort = s->effort, slack = s->slack;
     int failed = 0, last = 0;
 
-    s->misled = was_misled(s);
-    if (!s->misled)
+    if (!was_misled(s))
         return 0;
-    for (int i = 0; i < s->n_found; i++)
-        s->found[i]->far = false;
-    search_sort(s);
     s->looked = 0;
     s->slack = dmax(slack, WIDE);
     for (int i = 0; i < s->n_splits && !failed; i++)

@@ -275,6 +275,7 @@ void search_chunks(struct search *s)
 struct chunkings {
     struct search *search;
     double best;            /* seconds of what was found */
+    double least;           /* seconds over closed form, at least */
     double room;            /* of the largest device */
     double speed;           /* search_mean_speed() */
     /* Of each schedule: seconds over closed form, as far as it was off the least; 0: not known. */
@@ -414,6 +415,13 @@ static double slack(const struct search *s)
     return s->few ? SLACK_FEW : SLACK;
 }
 
+/* What is to be beaten. The closed form may have that slower than it is, and others as well. */
+static void hold_against(struct chunkings *all, const struct candidate *c)
+{
+    all->best = c->seconds;
+    all->least = isfinite(c->seconds) ? dmin(1, c->seconds / c->closed) : 1;
+}
+
 /* By the least that it takes. */
 static bool may_win(const struct chunkings *all, const struct candidate *c)
 {
@@ -423,7 +431,7 @@ static bool may_win(const struct chunkings *all, const struct candidate *c)
 /* By its closed form. */
 static bool is_promising(const struct chunkings *all, const struct candidate *c)
 {
-    return c->closed * dmax(all->off[c->schedule], 1) < slack(all->search) * all->best;
+    return c->closed * dmax(all->off[c->schedule], all->least) < slack(all->search) * all->best;
 }
 
 /* Simulate it where that is 'worth' it; takes it, to what was found where it fits. */
@@ -497,7 +505,7 @@ static int improve(struct search *s, double before, struct err *err)
                     continue;
                 c = candidate_copy(from);
                 c->cuts[k] = s->table->cuts[at];
-                all.best = from->seconds;
+                hold_against(&all, from);
                 if (look_at_moved(&all, c, err))
                     return -1;
             }
@@ -508,7 +516,8 @@ static int improve(struct search *s, double before, struct err *err)
 
 int search_beside_chunks(struct search *s, struct err *err)
 {
-    struct chunkings all = { .search = s, .best = INFINITY, .speed = search_mean_speed(s) };
+    struct chunkings all = { .search = s, .best = INFINITY, .least = 1,
+                             .speed = search_mean_speed(s) };
     struct candidate **list;
     double before = s->effort;
     int n, bad = 0, most = s->few ? MOST_LOOKED_FEW : MOST_LOOKED;
@@ -520,7 +529,7 @@ int search_beside_chunks(struct search *s, struct err *err)
         (s->slow > 1 && (s->n_found || !s->request->stages)))
         return 0;
     if (s->n_found)
-        all.best = s->found[0]->seconds;
+        hold_against(&all, s->found[0]);
     for (int d = 0; d < s->cluster->n_devices; d++)
         all.room = dmax(all.room, search_limit(s, d));
     collect(&all);
@@ -528,7 +537,8 @@ int search_beside_chunks(struct search *s, struct err *err)
     if (n)
         qsort(list, (size_t)n, sizeof(*list), candidates_by_closed);
     for (int i = 0; i < n; i++)
-        if (!bad && i < most && !is_late(s, before) && list[i]->closed < slack(s) * all.best)
+        if (!bad && i < most && !is_late(s, before) &&
+            list[i]->closed * all.least < slack(s) * all.best)
             bad = look_at_even(&all, list[i], err);
         else
             candidate_free(list[i]);

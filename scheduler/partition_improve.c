@@ -493,10 +493,29 @@ static struct candidate *kicked(const struct search *s, const struct candidate *
     return c;
 }
 
-int search_improve(struct search *s, struct err *err)
+/* Each with the schedule that suits it best: what zb-h1 and zb gain decides where to start. */
+static int reschedule(struct search *s, struct err *err)
 {
-    struct candidate *starts[MAX_STARTS];
-    unsigned state = 1;
+    for (int i = 0; i < s->n_found && s->few && !is_late(s); i++) {
+        struct climb climb = { s, s->found[i], false, err };
+
+        if (isinf(climb.best->seconds) || climb.best->n_stages == 1)
+            continue;
+        if (!climb.best->exact && search_evaluate(s, climb.best, true, err))
+            return -1;
+        while (!climb.failed && move_schedule(&climb))
+            ;
+        s->found[i] = climb.best;
+        if (climb.failed)
+            return -1;
+    }
+    search_sort(s);
+    return 0;
+}
+
+/* The fastest that are not alike. */
+static int starts_of(const struct search *s, struct candidate **starts)
+{
     int n = 0;
 
     for (int i = 0; i < s->n_found && n < MAX_STARTS; i++) {
@@ -507,6 +526,18 @@ int search_improve(struct search *s, struct err *err)
         if (!seen)
             starts[n++] = s->found[i];
     }
+    return n;
+}
+
+int search_improve(struct search *s, struct err *err)
+{
+    struct candidate *starts[MAX_STARTS];
+    unsigned state = 1;
+    int n;
+
+    if (reschedule(s, err))
+        return -1;
+    n = starts_of(s, starts);
     for (int i = 0; i < n && !is_late(s); i++)
         if (climb_from(s, candidate_copy(starts[i]), err))
             return -1;

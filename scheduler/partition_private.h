@@ -219,9 +219,9 @@ struct search {
     double unsharded;       /* seconds of the best found without that; 0: none fits, or pinned */
     bool tight;             /* memory kept something from being looked at */
     bool refined;           /* what is near the best found was looked at */
-    bool misled;            /* the closed form is far below the simulation */
     bool unfit;             /* nothing that was found fits exactly */
     bool feasible;          /* any plan that fits will do */
+    bool flat;              /* request_is_flat() */
     bool uniform;           /* all devices have the same memory */
     bool mixed;             /* they are of several kinds, which have costs of their own */
     int n_kinds;            /* of table_kind() */

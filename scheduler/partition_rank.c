@@ -9,9 +9,10 @@
 #include "scheduler/partition_private.h"
 #include "scheduler/simulate.h"
 
-/* Of a cost file alone, unless there is little to look at, the simulation decides among those that
- * are as good by the closed form, within this, of those with as many micro-batches: the formula is
- * public, and whoever recomputes it finds no plan of as many that beats this one by a percent.
+/* Of a cost file alone, unless there is little to look at, on one crossbar the simulation decides
+ * among those that are as good by the closed form, within this, of those with as many micro-batches:
+ * the formula is public, and whoever recomputes it finds no plan of as many that beats this one by a
+ * percent. Where wires are shared the formula does not hold.
  */
 #define NEAR 0.0095
 /* What making a plan of a candidate takes, in simulated micro-batches. */
@@ -88,7 +89,7 @@ static bool is_far(const struct search *s, const struct candidate *c)
 {
     double closed;
 
-    if (s->few || s->misled || s->complete || s->slow > 1 || s->request->policy ||
+    if (s->few || !s->flat || s->complete || s->slow > 1 || s->request->policy ||
         s->request->memory_of || request_chunks(s->request) > 1)
         return false;
     closed = s->splits[search_split(s, c)].closed;

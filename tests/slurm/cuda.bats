@@ -542,8 +542,7 @@ scales() {
             --checkpoint one --no-cache
         run on_fake "$TASUKI" train $model --precision $precision --log chains.jsonl --checkpoint chains
         echo "$output"
-        [[ "$output" =~ cuda:\ ([0-9]+)\ kernels\ of\ chains ]]
-        [ "${BASH_REMATCH[1]}" -gt 1 ]
+        [[ "$output" =~ cuda:\ [1-9][0-9]*\ kernels?\ of\ chains ]]
         [ "$(losses one.jsonl)" = "$(losses chains.jsonl)" ]
         cmp one/step-*/shard-0000.safetensors chains/step-*/shard-0000.safetensors
         rm -r one chains
@@ -552,14 +551,14 @@ scales() {
     # Those of the cache are taken, though nothing can be compiled; damaged ones are not.
     printf 'gpu 0000:1b:00.0\nerror nvrtcCompileProgram 6 0\n' >machine
     run on_fake "$TASUKI" train $model --log again.jsonl
-    [[ "$output" == *" kernels of chains"* ]]
+    [[ "$output" == *" of chains"* ]]
     for file in cache/chain-*.cubin; do echo damaged >"$file"; done
     rm again.jsonl
     run on_fake "$TASUKI" train $model --log again.jsonl
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *"pointwise operators run one by one: GPU 0000:1b:00.0: NVRTC: NVRTC_ERROR_COMPILATION"* ]]
-    [[ "$output" != *" kernels of chains"* ]]
+    [[ "$output" != *" of chains"* ]]
     # And made anew where they can be; with --no-cache nothing is kept.
     echo "gpu 0000:1b:00.0" >machine
     rm again.jsonl

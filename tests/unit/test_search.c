@@ -94,22 +94,24 @@ static struct cost *random_chain(unsigned *seed, char *spec, size_t size)
     static const int shapes[][2] = { { 4, 4 }, { 2, 8 }, { 3, 8 }, { 4, 8 } };
     const int *shape = shapes[next_random(seed) % 4];
     int n = 6 + (int)(next_random(seed) % 7);
-    double inside = random_in(seed, 3e9, 1e11), sum = 0;
+    double inside = random_in(seed, 3e9, 1e11), sum = 0, across;
     json_t *top = new_cost();
 
     for (int i = 0; i < n; i++) {
-        double parameters = random_in(seed, 1e6, 2e8);
+        double parameters = random_in(seed, 1e6, 2e8), seconds = random_in(seed, 5e-3, 15e-3);
+        double activations = random_in(seed, 1e5, 1e7);
         char name[16], before[16];
 
         snprintf(name, sizeof(name), "b%d", i);
         snprintf(before, sizeof(before), "b%d", i - 1);
-        add_block(top, name, random_in(seed, 5e-3, 15e-3), parameters, random_in(seed, 1e5, 1e7));
+        add_block(top, name, seconds, parameters, activations);
         if (i)
             add_edge(top, before, name, random_in(seed, 1e5, 1e7));
         sum += parameters;
     }
+    across = inside / random_in(seed, 3, 100);
     snprintf(spec, size, "tree:%dx%d,inside=%g,across=%g,memory=%g", shape[0], shape[1], inside,
-             inside / random_in(seed, 3, 100), sum * random_in(seed, 0.6, 3) + 1e9);
+             across, sum * random_in(seed, 0.6, 3) + 1e9);
     return take_cost(top);
 }
 
