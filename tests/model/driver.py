@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Run `tasuki train` on one rank or many and read what it wrote."""
+import functools
 import json
 import os
 import random
@@ -32,6 +33,7 @@ def some(draw, everything, n):
     return list(everything) if LONG else draw.sample(everything, n)
 
 
+@functools.cache
 def python_with_torch():
     if os.environ.get("TASUKI_PYTHON") == "none":
         return None
