@@ -276,7 +276,9 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     }
     code = launcher_end_tries(&l, code, err);
     launcher_requeue(&l, code);
-    launcher_end_guard(&l);
+    /* A node may be lost before Slurm knows that submit's script is over, which ends the guard, too. */
+    if (!launcher_is_of_submit())
+        launcher_end_guard(&l);
     if (l.fate)
         fate_forget(l.fate);
     launcher_forget_order(&l);

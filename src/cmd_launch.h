@@ -157,6 +157,8 @@ int launcher_end_tries(struct launcher *l, int code, struct err *err);
  * waited for.
  */
 void launcher_requeue(struct launcher *l, int code);
+/* Is the script submit's, which sees to that, and is over soon after the launcher? */
+bool launcher_is_of_submit(void);
 
 /* When the limit is near, as Slurm has it now; is it? */
 void launcher_note_time(struct launcher *l, const struct slurm_facts *facts);
@@ -176,6 +178,7 @@ struct launcher_words {
     int n;
     char **list;
     const char *variable, *value;
+    bool outlives;              /* it goes on when the launcher has ended */
 };
 
 /* Signals that say "end" are the launcher's alone, and are taken where it waits. */

@@ -193,7 +193,8 @@ static void be_child(const struct launcher *l, const struct launcher_words *word
 
     /* Keys that a terminal makes signals of are for the launcher, which hands them on. */
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (!words->outlives)
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
     dup2(null, STDIN_FILENO);
     if (output != OUTPUT_SAME) {
         dup2(output < 0 ? null : output, STDOUT_FILENO);

@@ -78,7 +78,8 @@ static bool has_guard(struct launcher *l)
 
 void launcher_guard(struct launcher *l)
 {
-    struct launcher_words words = { .variable = "TASUKI_GUARD", .value = l->home };
+    struct launcher_words words = { .variable = "TASUKI_GUARD", .value = l->home,
+                                    .outlives = launcher_is_of_submit() };
     const char *node;
 
     if (!l->home || has_guard(l))

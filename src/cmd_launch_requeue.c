@@ -16,15 +16,20 @@
 #define ASK_EVERY 3
 #define MOST_REFUSALS 2     /* by one that has just come back, too */
 
+bool launcher_is_of_submit(void)
+{
+    const char *who = getenv("TASUKI_REQUEUE");
+
+    return who && strcmp(who, "script") == 0;
+}
+
 /* Slurm, which ends a job by SIGTERM, has decided itself whether it starts again. Of a run without
  * checkpoints nothing would be left, unless it had no step yet.
  */
 static bool is_wanted(const struct launcher *l, int code)
 {
-    const char *who = getenv("TASUKI_REQUEUE");
-
     return code == EXIT_REQUEUE && (!l->told || l->noticed) && (l->checkpoint || l->steps == 0) &&
-           !(who && strcmp(who, "script") == 0);
+           !launcher_is_of_submit();
 }
 
 /* Is it a batch job, as this process was begun in, that may be started again? One that has just run

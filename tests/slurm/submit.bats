@@ -118,6 +118,30 @@ is_another_guard() {
     goes_on 1 n1
 }
 
+# Slurm is not told that the script has ended, and keeps the job likewise: the guard is still there.
+@test "a job whose script ends on a node that is cut off is started again, and ends" {
+    local id
+    "$TASUKI" train "${training[@]}" --steps 6 --log alone
+    id=$(submit "${training[@]}" --steps 6 --stages 2 --replicas 1,1 --nodes 2 --ntasks-per-node 1 \
+        --directory run -- --hold)
+    "$lab" run scancel "$id"
+    sed -i 's|^exit "$code"|touch over; until [ -e cut ]; do sleep 0.1; done; &|' run/job.sh
+    id=$("$lab" run sbatch --parsable run/job.sh)
+    wait_until test -e over
+    "$lab" run ip link set to-n1 down
+    touch cut
+    wait_until in_state "$id" PENDING
+    "$lab" run ip link set to-n1 up
+    let_go_on "$id"
+    wait_until ended "$id"
+    cat run/job-"$id".out
+    grep -q "node n1, on which the script of job $id ran, is lost" run/job-"$id".out
+    in_state "$id" COMPLETED
+    [ "$(restarts "$id")" -eq 1 ]
+    same_losses run/log.jsonl alone
+    wait_until all_idle
+}
+
 @test "a job that has too few nodes left is started again, with the same curve" {
     start_to_lose 2
     "$lab" off n2
