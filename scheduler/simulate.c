@@ -18,8 +18,8 @@ void sim_add_event(struct sim *sim, int worker, const struct instruction *instru
     struct simulated_event *e;
 
     e = mem_push((void **)&sim->events, &sim->n_events, sizeof(*e));
-    *e = (struct simulated_event){ w->parts[instruction->chunk].stage, w->pipeline, w->replica,
-                                   *instruction, start, end };
+    *e = (struct simulated_event){ worker, w->parts[instruction->chunk].stage, w->pipeline,
+                                   w->replica, *instruction, start, end };
 }
 
 /* Is the iteration that the worker is in the one whose times are given? */
