@@ -33,12 +33,9 @@ static const struct instruction_list *list_of(const struct sim *sim, const struc
     return &sim->schedule->lists[w->list];
 }
 
-static bool have_arrived(const struct sim *sim, const struct id_list *channels, int micro)
+static bool have_arrived(const struct part *part, const struct instruction *i, bool gradient)
 {
-    for (int i = 0; i < channels->n; i++)
-        if (!sim->channels[channels->items[i]].arrived[micro])
-            return false;
-    return true;
+    return part->arrived[gradient][i->micro] == part->in[gradient].n;
 }
 
 /* All replicas of the other stage take one more. */
@@ -83,10 +80,10 @@ static bool may_run(const struct sim *sim, int id, const struct instruction *i)
 
     switch (i->kind) {
     case INSTRUCTION_F:
-        return have_arrived(sim, &part->in[0], i->micro);
+        return have_arrived(part, i, false);
     case INSTRUCTION_B:
     case INSTRUCTION_BW:
-        return have_arrived(sim, &part->in[1], i->micro);
+        return have_arrived(part, i, true);
     case INSTRUCTION_SEND:
         return may_send(sim, part, i);
     case INSTRUCTION_REDUCE:

@@ -51,7 +51,6 @@ struct channel {
     int sent, posted, done;
     int most;                   /* sent and not done */
     int *order;                 /* [micro_batches] as sent */
-    bool *arrived;              /* [micro_batches] */
     bool busy;
 };
 
@@ -63,6 +62,7 @@ struct part {
     struct stage_seconds cost;
     enum plan_recompute recompute;  /* what is run again in B */
     struct id_list in[2], out[2];   /* channels: values, gradients */
+    int *arrived[2];            /* [micro_batches]: messages of those that come in */
     int last_backward;          /* of an iteration: the instruction whose pieces are reduced */
     int pieces;                 /* blocks of it that are done */
     double busy;                /* seconds */
