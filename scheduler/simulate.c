@@ -271,6 +271,7 @@ static void count_busy(struct worker *w, const struct instruction *i, double sec
 static void end_iteration(struct sim *sim, struct worker *w)
 {
     w->stepped[w->steps++] = sim->now;
+    sim->measured |= w->steps == SIM_MEASURED;
     w->reducing = false;
     for (int c = 0; c < w->n_parts; c++) {
         w->parts[c].pieces = 0;

@@ -137,6 +137,7 @@ struct sim {
     struct id_list *blocks;     /* of each stage */
     struct schedule *schedule;  /* that is run: all iterations */
     struct schedule *once;      /* one of them; NULL where there is one */
+    bool measured;              /* a worker is in the one that is; before that nothing is kept */
     double seconds;             /* of an iteration */
     int n_workers, n_channels, n_groups, n_flows;
     struct worker *workers;
@@ -237,7 +238,7 @@ void sim_add_event(struct sim *sim, int worker, const struct instruction *instru
 static inline void sim_record(struct sim *sim, int worker,
                               const struct instruction *instruction, double start, double end)
 {
-    if (sim->record)
+    if (sim->record && (!sim->once || sim->measured))
         sim_add_event(sim, worker, instruction, start, end);
 }
 
