@@ -18,8 +18,8 @@ void sim_add_event(struct sim *sim, int worker, const struct instruction *instru
     struct simulated_event *e;
 
     e = mem_push((void **)&sim->events, &sim->n_events, sizeof(*e));
-    *e = (struct simulated_event){ w->parts[instruction->chunk].stage, w->pipeline, w->replica,
-                                   *instruction, start, end };
+    *e = (struct simulated_event){ worker, w->parts[instruction->chunk].stage, w->pipeline,
+                                   w->replica, *instruction, start, end };
 }
 
 /* Is the iteration that the worker is in the one whose times are given? */
@@ -33,12 +33,9 @@ static const struct instruction_list *list_of(const struct sim *sim, const struc
     return &sim->schedule->lists[w->list];
 }
 
-static bool have_arrived(const struct sim *sim, const struct id_list *channels, int micro)
+static bool have_arrived(const struct part *part, const struct instruction *i, bool gradient)
 {
-    for (int i = 0; i < channels->n; i++)
-        if (!sim->channels[channels->items[i]].arrived[micro])
-            return false;
-    return true;
+    return part->arrived[gradient][i->micro] == part->in[gradient].n;
 }
 
 /* All replicas of the other stage take one more. */
@@ -83,10 +80,10 @@ static bool may_run(const struct sim *sim, int id, const struct instruction *i)
 
     switch (i->kind) {
     case INSTRUCTION_F:
-        return have_arrived(sim, &part->in[0], i->micro);
+        return have_arrived(part, i, false);
     case INSTRUCTION_B:
     case INSTRUCTION_BW:
-        return have_arrived(sim, &part->in[1], i->micro);
+        return have_arrived(part, i, true);
     case INSTRUCTION_SEND:
         return may_send(sim, part, i);
     case INSTRUCTION_REDUCE:
@@ -274,6 +271,7 @@ static void count_busy(struct worker *w, const struct instruction *i, double sec
 static void end_iteration(struct sim *sim, struct worker *w)
 {
     w->stepped[w->steps++] = sim->now;
+    sim->measured |= w->steps == SIM_MEASURED;
     w->reducing = false;
     for (int c = 0; c < w->n_parts; c++) {
         w->parts[c].pieces = 0;

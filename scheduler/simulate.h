@@ -31,6 +31,7 @@
 struct err;
 
 struct simulated_event {
+    int worker;                 /* of the simulation */
     int stage, pipeline, replica;
     struct instruction instruction;
     double start, end;          /* seconds from the start of the iteration */

@@ -51,7 +51,6 @@ struct channel {
     int sent, posted, done;
     int most;                   /* sent and not done */
     int *order;                 /* [micro_batches] as sent */
-    bool *arrived;              /* [micro_batches] */
     bool busy;
 };
 
@@ -63,6 +62,7 @@ struct part {
     struct stage_seconds cost;
     enum plan_recompute recompute;  /* what is run again in B */
     struct id_list in[2], out[2];   /* channels: values, gradients */
+    int *arrived[2];            /* [micro_batches]: messages of those that come in */
     int last_backward;          /* of an iteration: the instruction whose pieces are reduced */
     int pieces;                 /* blocks of it that are done */
     double busy;                /* seconds */
@@ -137,6 +137,7 @@ struct sim {
     struct id_list *blocks;     /* of each stage */
     struct schedule *schedule;  /* that is run: all iterations */
     struct schedule *once;      /* one of them; NULL where there is one */
+    bool measured;              /* a worker is in the one that is; before that nothing is kept */
     double seconds;             /* of an iteration */
     int n_workers, n_channels, n_groups, n_flows;
     struct worker *workers;
@@ -237,7 +238,7 @@ void sim_add_event(struct sim *sim, int worker, const struct instruction *instru
 static inline void sim_record(struct sim *sim, int worker,
                               const struct instruction *instruction, double start, double end)
 {
-    if (sim->record)
+    if (sim->record && (!sim->once || sim->measured))
         sim_add_event(sim, worker, instruction, start, end);
 }
 

@@ -83,6 +83,9 @@ static int add_worker(struct sim *sim, int pipeline, int l, int replica, struct 
     w->parts = mem_new((size_t)list->n_chunks, sizeof(*w->parts));
     for (int c = 0; c < list->n_chunks; c++)
         add_part(sim, w, c, list->stages[c]);
+    for (int c = 0; c < list->n_chunks; c++)
+        for (int g = 0; g < 2; g++)
+            w->parts[c].arrived[g] = mem_new((size_t)sim->schedule->micro_batches, sizeof(int));
     return 0;
 }
 
@@ -120,7 +123,6 @@ static void add_channel(struct sim *sim, const struct traffic *t, int from, int 
     route_fill(sim->cluster, sim->workers[c->from].device, sim->workers[c->to].device,
                &c->route);
     c->order = mem_new((size_t)n, sizeof(*c->order));
-    c->arrived = mem_new((size_t)n, sizeof(*c->arrived));
     id_add(&part_of(sim, c->from, c->from_stage)->out[gradient], id);
     id_add(&part_of(sim, c->to, c->to_stage)->in[gradient], id);
 }
@@ -424,6 +426,7 @@ static void free_worker(struct worker *w)
         for (int g = 0; g < 2; g++) {
             free(w->parts[c].in[g].items);
             free(w->parts[c].out[g].items);
+            free(w->parts[c].arrived[g]);
         }
     }
     free(w->parts);
@@ -449,10 +452,8 @@ void sim_free(struct sim *sim)
         return;
     for (int i = 0; i < sim->n_workers; i++)
         free_worker(&sim->workers[i]);
-    for (int i = 0; i < sim->n_channels; i++) {
+    for (int i = 0; i < sim->n_channels; i++)
         free(sim->channels[i].order);
-        free(sim->channels[i].arrived);
-    }
     for (int i = 0; i < sim->n_groups; i++) {
         free(sim->groups[i].workers.items);
         free(sim->groups[i].bytes);

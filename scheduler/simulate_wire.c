@@ -241,7 +241,7 @@ static void channel_arrived(struct sim *sim, int id, double start)
     struct instruction recv = { INSTRUCTION_RECV, micro, stages[c->to_stage].chunk,
                                 c->from_stage, c->gradient };
 
-    c->arrived[micro] = true;
+    part_of(sim, c->to, c->to_stage)->arrived[c->gradient][micro]++;
     c->busy = false;
     worker_check(sim, c->from);
     worker_check(sim, c->to);

@@ -38,11 +38,6 @@ struct simulate_run {
 
 enum { FORMAT_TEXT, FORMAT_JSON, FORMAT_SVG, FORMAT_TRACE, FORMAT_SCHEDULE };
 
-static int worker_of(const struct plan *plan, const struct simulated_event *e)
-{
-    return plan_worker(plan, e->pipeline, e->stage, e->replica);
-}
-
 static const char *device_of(const struct simulate_run *r, int worker)
 {
     return r->cluster->devices[r->sim->devices[worker]].id;
@@ -197,7 +192,7 @@ static void draw(const struct simulate_run *r, char *rows)
         for (int i = 0; i < r->sim->n_events; i++) {
             const struct simulated_event *e = &r->sim->events[i];
             bool reduce = e->instruction.kind == INSTRUCTION_REDUCE;
-            char *row = rows + (size_t)worker_of(r->plan, e) * COLUMNS;
+            char *row = rows + (size_t)e->worker * COLUMNS;
             char mark = reduce ? '=' : mark_of(&e->instruction);
 
             if (reduce != (pass == 0) || mark == ' ')
@@ -318,7 +313,7 @@ static json_t *event_to_json(const struct simulate_run *r, const struct simulate
                           "replica", e->replica, "micro", i->micro, "start", e->start, "end",
                           e->end);
 
-    json_object_set_new(o, "device", json_string(device_of(r, worker_of(r->plan, e))));
+    json_object_set_new(o, "device", json_string(device_of(r, e->worker)));
     if (i->kind == INSTRUCTION_SEND || i->kind == INSTRUCTION_RECV) {
         json_object_set_new(o, "peer", json_integer(i->peer));
         json_object_set_new(o, "gradient", json_boolean(i->gradient));
@@ -385,7 +380,7 @@ static json_t *to_trace(const struct simulate_run *r)
                  instruction_name(e->instruction.kind), e->instruction.micro);
         json_array_append_new(
             events, json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name, "ph", "X", "pid",
-                              worker_of(r->plan, e), "tid", row_of(e->instruction.kind), "ts",
+                              e->worker, "tid", row_of(e->instruction.kind), "ts",
                               1e6 * e->start, "dur", 1e6 * (e->end - e->start)));
     }
     return json_pack("{s:o, s:s}", "traceEvents", events, "displayTimeUnit", "ms");
@@ -445,7 +440,7 @@ static void print_svg(const struct simulate_run *r, FILE *out)
             continue;
         fprintf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\">"
                 "<title>%s %d: %.6g ms</title></rect>\n", left + e->start * scale,
-                worker_of(r->plan, e) * height + (reduce ? height - 5 : 1),
+                e->worker * height + (reduce ? height - 5 : 1),
                 (e->end - e->start) * scale, reduce ? 4 : height - 6, color_of(kind),
                 instruction_name(kind), e->instruction.micro, 1e3 * (e->end - e->start));
     }
