@@ -250,7 +250,7 @@ static int search_all(struct search *s, struct err *err)
         policy_search(s);
         return 0;
     }
-    if (request_chunks(s->request) > 1) {
+    if (request_chunks(s->request) > 1 && !s->request->exhaustive) {
         search_chunks(s);
         return 0;
     }

@@ -39,7 +39,7 @@ int request_chunks(const struct plan_request *r)
 
 bool chunks_allowed(const struct plan_request *r)
 {
-    return !r->schedule && !r->list && !r->policy && !r->exhaustive && !r->block_stage;
+    return !r->schedule && !r->list && !r->policy && !r->block_stage;
 }
 
 int chunking_most(const struct search *s, int lists)
@@ -525,7 +525,7 @@ int search_beside_chunks(struct search *s, struct err *err)
     /* Where devices share cores others compute while one waits: there is little to win, and each
      * stage more is a message more.
      */
-    if (!chunks_allowed(s->request) ||
+    if (!chunks_allowed(s->request) || s->request->exhaustive ||
         (s->slow > 1 && (s->n_found || !s->request->stages)))
         return 0;
     if (s->n_found)
@@ -562,7 +562,7 @@ int check_chunks(const struct plan_request *r, struct err *err)
         return err_set_code(err, EXIT_USAGE, "--chunks is about --schedule interleaved alone");
     if (chunks == 1)
         return 0;
-    if (r->policy || r->exhaustive)
+    if (r->policy || (r->list && r->exhaustive))
         return err_set_code(err, EXIT_USAGE, "--schedule %s and --%s: leave one of them out",
                             source ? source : r->schedule, r->policy ? "policy" : "exhaustive");
     if (r->stages % chunks)

@@ -533,8 +533,8 @@ char *explain(struct search *s, const struct plan *plan)
     if (plan->zero && s->request->zero == PLAN_ZERO_ANY)
         explain_unsharded(s, out);
     if (s->complete && s->count)
-        fprintf(out, "All %ld plans with one stage on each device were simulated: none is "
-                "faster.\n", s->count);
+        fprintf(out, "All %ld plans%s were simulated: none is faster.\n", s->count,
+                s->request->exhaustive ? "" : " with one stage on each device");
     if (s->factor_fixed > 1 || s->factor_moving > 1)
         fprintf(out, "Exact memory is up to %.3g times the estimate of parameters and %.3g "
                 "times that of the rest.\n", s->factor_fixed, s->factor_moving);

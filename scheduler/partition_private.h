@@ -397,7 +397,10 @@ void search_orders(struct search *search);
  *   more than its part of the devices, of which some may stay idle;
  * - devices of the replicas: any, but of those that differ only by what is alike in the cluster
  *   tree, or by the order of the pipelines, one;
- * - schedules: 1f1b, gpipe, zb-h1, and zb with each number of slots.
+ * - schedules: 1f1b, gpipe, zb-h1, and zb with each number of slots;
+ * and where the request is exhaustive what is_chunking() allows: interleaved with each number of
+ * chunks, and zb-v, on each number of devices with each number of replicas, on any of them as
+ * above, cut in every way between neighbours in the cost file.
  * All of that within the pins. '*count' is how many there are; where that is more than 'most'
  * nothing is added. -1 on an error.
  */

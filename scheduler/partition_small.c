@@ -109,6 +109,10 @@ static void walk_places(struct walk *w, int at)
     int each = candidate_devices(&w->c);
     int first = at % each == 0 && at > 0 ? w->c.devices[at - each] + 1 : 0;
 
+    if (at == each * w->c.pipelines && w->c.chunks > 1) {
+        reach(w, w->c.schedule, 0);
+        return;
+    }
     if (at == each * w->c.pipelines) {
         reach_schedules(w);
         return;
@@ -187,6 +191,63 @@ static void walk_stages(struct walk *w, int left)
     }
 }
 
+/* Stages from number 's' on, each of neighbours, of which the first begins at block 'first'. */
+static void walk_cuts(struct walk *w, int s, int first)
+{
+    int behind = w->c.n_stages - 1 - s;
+
+    if (behind < 0) {
+        walk_places(w, 0);
+        return;
+    }
+    for (int b = first; b < w->n_blocks - behind; b++) {
+        w->stage[b] = s;
+        if (behind || b == w->n_blocks - 1)
+            walk_cuts(w, s + 1, b + 1);
+    }
+}
+
+static void walk_chunking(struct walk *w, const struct chunking *f)
+{
+    w->c.n_stages = f->lists * f->chunks;
+    w->c.chunks = f->chunks;
+    w->c.schedule = f->kind;
+    w->c.cuts[w->c.n_stages] = w->n_blocks;
+    for (int k = 0; k < w->c.n_stages; k++)
+        w->c.replicas[k] = f->replicas;
+    walk_cuts(w, 0, 0);
+}
+
+/* One device with several stages is a plan only where it is asked for. */
+static bool is_asked(const struct plan_request *r, const struct chunking *f)
+{
+    if (schedule_chunks(f->kind, f->chunks) != f->chunks)
+        return false;
+    if (request_chunks(r) > 1)
+        return f->kind == least_schedule(r) && f->chunks == request_chunks(r);
+    return chunks_allowed(r) && f->lists > 1;
+}
+
+/* All that give a device of a pipeline several stages. */
+static void walk_chunkings(struct walk *w, const struct split *split)
+{
+    struct search *s = w->search;
+    int devices = search_devices(s, split->pipelines);
+    struct chunking f = { .split = split };
+
+    for (f.lists = 1; f.lists <= devices; f.lists++)
+        for (f.replicas = 1; f.lists * f.replicas <= devices; f.replicas++)
+            for (int k = 0; k < SCHEDULE_KINDS; k++) {
+                f.kind = (enum schedule_kind)k;
+                for (f.chunks = 2; f.chunks <= chunking_most(s, f.lists); f.chunks++)
+                    if (is_asked(s->request, &f) && is_chunking(s, &f))
+                        walk_chunking(w, &f);
+            }
+    w->c.chunks = 0;
+    for (int b = 0; b < w->n_blocks; b++)
+        w->stage[b] = -1;
+}
+
 static void walk_all(struct walk *w)
 {
     const struct search *s = w->search;
@@ -197,7 +258,10 @@ static void walk_all(struct walk *w)
         w->c.pipelines = s->splits[i].pipelines;
         w->c.micro_batch = s->splits[i].micro_batch;
         w->c.micro_batches = s->splits[i].micro_batches;
-        walk_stages(w, search_devices(s, w->c.pipelines));
+        if (request_chunks(s->request) == 1)
+            walk_stages(w, search_devices(s, w->c.pipelines));
+        if (s->request->exhaustive)
+            walk_chunkings(w, &s->splits[i]);
     }
 }
 

@@ -169,16 +169,6 @@ static struct cost *estimate(const struct profile_run *r, struct err *err)
     return cost;
 }
 
-static void say_spread(const struct timings *timings)
-{
-    double median, worst;
-    int n = timings ? timings_spread(timings, &median, &worst) : 0;
-
-    if (n)
-        log_info("%d operators measured; half of their rounds within %.3g %%, of the worst within "
-                 "%.3g %%", n, 1e2 * median, 1e2 * worst);
-}
-
 static int write_cost(struct profile_run *r, const char *output, struct err *err)
 {
     struct profile_options options = r->profile;
@@ -190,7 +180,7 @@ static int write_cost(struct profile_run *r, const char *output, struct err *err
                ? estimate(r, err) : profile_cost(&options, err);
     if (!cost)
         return -1;
-    say_spread(r->profile.timings);
+    timings_say(r->profile.timings, LOG_INFO);
     bad = cost_save(cost, output, err);
     cost_free(cost);
     return bad;
@@ -241,7 +231,7 @@ static int write_efficiency(struct profile_run *r, const char *output, struct er
         double flops = d->flops, bandwidth = d->memory_bandwidth;
 
         calibration_fit(&calibration, &flops, &bandwidth, &efficiency);
-        say_spread(r->profile.timings);
+        timings_say(r->profile.timings, LOG_INFO);
         say_peak("flops", d->flops, flops);
         say_peak("memory_bandwidth", d->memory_bandwidth, bandwidth);
         set_efficiency(cluster, flops, bandwidth, &efficiency);

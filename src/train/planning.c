@@ -228,6 +228,7 @@ static struct cost *measure_cost(const struct planning *p, struct err *err)
     beside = beside_start(&options, n_beside, p->cache_directory);
     cost = profile_cost(&options, err);
     beside_stop(beside);
+    timings_say(options.timings, LOG_DEBUG);
     if (cost)
         trials_apply(&key, cost);
     timings_close(options.timings);

@@ -33,6 +33,7 @@ struct timings {
     json_t *site;       /* the same of the site's, where it has a number that we have not */
     json_t *crowded;    /* keys of what was measured while others were at work */
     json_t *samples;    /* key → numbers, one for each round: what is new */
+    json_t *taken;      /* keys of what was asked for and known from before */
     double spread;      /* of when the cache was written; 0: not known */
     int threads, round;
     bool changed;
@@ -114,6 +115,7 @@ struct timings *timings_open(const struct backend *backend, struct device *devic
     t->site = json_object();
     t->crowded = json_object();
     t->samples = json_object();
+    t->taken = json_object();
     t->name = cache_name(backend, device, beside);
     if (!directory)
         return t;
@@ -181,6 +183,7 @@ void timings_close(struct timings *timings)
     json_decref(timings->site);
     json_decref(timings->crowded);
     json_decref(timings->samples);
+    json_decref(timings->taken);
     free(timings->directory);
     free(timings->path);
     free(timings->name);
@@ -276,12 +279,12 @@ static bool known(struct timings *t, const char *key, double *seconds)
     const json_t *value = json_object_get(t->seconds, key);
     const json_t *samples = json_object_get(t->samples, key);
 
-    if (!value && (value = json_object_get(t->site, key))) {
-        *seconds = json_number_value(value);
-        return true;
-    }
-    if (!value || (samples ? (int)json_array_size(samples) <= t->round : outdated(t, key)))
+    if (value && (samples ? (int)json_array_size(samples) <= t->round : outdated(t, key)))
         return false;
+    if (!value && !(value = json_object_get(t->site, key)))
+        return false;
+    if (!samples)
+        json_object_set_new(t->taken, key, json_true());
     *seconds = json_number_value(value);
     return true;
 }
@@ -316,7 +319,8 @@ static double keep(struct timings *t, const char *key, double seconds)
     return sorted[(n - 1) / 2];
 }
 
-int timings_spread(const struct timings *timings, double *median, double *worst)
+/* Of how many that were measured. */
+static int find_spread(const struct timings *timings, double *median, double *worst)
 {
     size_t size = json_object_size(timings->samples);
     double *spreads = mem_new(size + 1, sizeof(*spreads));
@@ -340,11 +344,25 @@ int timings_spread(const struct timings *timings, double *median, double *worst)
     return n_spreads;
 }
 
+void timings_say(const struct timings *timings, enum log_level level)
+{
+    size_t measured = json_object_size(timings->samples), n = json_object_size(timings->taken);
+    char *taken = n ? mem_printf(", %zu taken from the cache", n) : mem_strdup("");
+    double median, worst;
+
+    if (find_spread(timings, &median, &worst))
+        log_say(level, "%zu operators measured%s; half of their rounds within %.3g %%, of the "
+                "worst within %.3g %%", measured, taken, 1e2 * median, 1e2 * worst);
+    else if (measured || n)
+        log_say(level, "%zu operators measured%s", measured, taken);
+    free(taken);
+}
+
 double timings_usual_spread(const struct timings *timings)
 {
     double median, worst;
 
-    return timings_spread(timings, &median, &worst) ? median : timings->spread;
+    return find_spread(timings, &median, &worst) ? median : timings->spread;
 }
 
 bool timings_round(struct timings *timings)

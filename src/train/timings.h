@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/log.h"
 #include "kernels/backend.h"
 #include "train/reuse.h"
 
@@ -38,11 +39,14 @@ bool timings_round(struct timings *timings);
 double timings_node(struct timings *timings, const struct graph *graph, int node,
                     const struct value_layout *layouts, const struct reuse *reuse,
                     struct err *err);
-/* How many operators were measured, not known from before; where there are any, how far the middle
- * half of their rounds spreads, relative to the median: for the median operator and the worst.
+/* How many operators were measured, and how many that were asked for were known; and of the former
+ * how far the middle half of the rounds spreads, relative to the median: for the median operator
+ * and the worst.
  */
-int timings_spread(const struct timings *timings, double *median, double *worst);
-/* For the median operator; where none was measured now, of when they were. 0: not known. */
+void timings_say(const struct timings *timings, enum log_level level);
+/* That spread for the median operator; where none was measured now, of when they were. 0: not
+ * known.
+ */
 double timings_usual_spread(const struct timings *timings);
 /* What makes a node unique where all its values are plain: 16 hex digits. */
 void timings_key(const struct graph *graph, int node, char key[17]);

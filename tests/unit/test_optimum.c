@@ -240,13 +240,11 @@ struct fastest {
 
 static struct fastest fastest(const struct problem *p, bool zero)
 {
-    struct plan_request all = p->request;
     struct fastest result = { INFINITY, INFINITY };
     struct search *search;
     long count;
 
-    all.exhaustive = true;
-    search = search_new(p->cost, p->cluster, &all);
+    search = search_new(p->cost, p->cluster, &p->request);
     search->zero = zero;
     assert_int_equal(partition_small(search, MOST_PLANS, &count, NULL), 0);
     if (count > LEAST_PLANS && search->n_found)
@@ -277,20 +275,34 @@ static double optimum_of(const struct problem *p)
     return isfinite(f.plain) ? fmin(f.plain, f.chunks) : 0;
 }
 
-static bool solve(unsigned seed, bool kinds, struct outcome *outcome)
+static struct plan *plan_of(const struct problem *p, unsigned seed, bool exhaustive)
 {
-    struct problem p = draw(seed, kinds);
+    struct plan_request request = p->request;
     struct err err = { 0 };
     struct plan *plan;
 
+    request.exhaustive = exhaustive;
+    plan = partition(p->cost, p->cluster, &request, NULL, &err);
+    if (!plan)
+        fail_msg("seed %u: %s", seed, err.text);
+    return plan;
+}
+
+static bool solve(unsigned seed, bool kinds, struct outcome *outcome)
+{
+    struct problem p = draw(seed, kinds);
+
     outcome->optimum = optimum_of(&p);
     if (outcome->optimum > 0) {
-        plan = partition(p.cost, p.cluster, &p.request, NULL, &err);
-        if (!plan)
-            fail_msg("seed %u: %s", seed, err.text);
+        struct plan *plan = plan_of(&p, seed, false), *all = plan_of(&p, seed, true);
+
+        if (fabs(all->iteration_seconds / outcome->optimum - 1) > CLOSE)
+            fail_msg("seed %u: of all plans %.9g, here %.9g", seed, all->iteration_seconds,
+                     outcome->optimum);
         outcome->seconds = plan->iteration_seconds;
         outcome->bound = plan->lower_bound_seconds;
         plan_free(plan);
+        plan_free(all);
     }
     clear(&p);
     return outcome->optimum > 0;

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* A search with more to choose from finds nothing slower: free ones beside such with pins, and
- * whatever the order of the blocks in the cost file.
+/* A search with more to choose from finds nothing slower: free ones beside such with pins, all
+ * plans beside any search, and whatever the order of the blocks in the cost file.
  */
 #include "planning.h"
 
+#include <math.h>
+
+#include "scheduler/schedule.h"
+
 #define PROBLEMS 24
 #define ORDERED 6
+#define EXHAUSTED 36
 
 static void add_block(json_t *top, const char *name, double seconds, double parameters,
                       double activations)
@@ -136,6 +141,131 @@ static void a_search_is_no_slower_than_with_pipelines_pinned(void **state)
     }
 }
 
+/* Five to eight blocks of about the same time, with messages that are short beside it, or not; and
+ * two to four devices, on one crossbar or in two nodes, with room for all or for about a third.
+ */
+static struct cost *short_chain(unsigned *seed, char *spec, size_t size)
+{
+    static const char *const shapes[] = { "flat:2", "flat:3", "flat:4", "tree:2x1", "tree:2x2" };
+    int shape = (int)(next_random(seed) % 5), n = 5 + (int)(next_random(seed) % 4);
+    double message = pow(10, random_in(seed, 3, 6.5)), bandwidth = random_in(seed, 5e8, 5e9);
+    double sum = 0;
+    json_t *top = new_cost();
+    char links[64];
+
+    for (int i = 0; i < n; i++) {
+        double parameters = random_in(seed, 1e6, 2e7), kept = random_in(seed, 1e6, 1e7);
+        char name[16], before[16];
+
+        snprintf(name, sizeof(name), "b%d", i);
+        snprintf(before, sizeof(before), "b%d", i - 1);
+        add_block(top, name, random_in(seed, 8e-3, 12e-3), parameters, kept);
+        if (i)
+            add_edge(top, before, name, random_in(seed, 0.5, 2) * message);
+        sum += 2 * parameters + 2 * kept;
+    }
+    if (shape < 3)
+        snprintf(links, sizeof(links), "bandwidth=%g,latency=0", bandwidth);
+    else
+        snprintf(links, sizeof(links), "inside=%g,across=%g", bandwidth, bandwidth / 4);
+    snprintf(spec, size, "%s,%s,memory=%g", shapes[shape], links,
+             next_random(seed) % 2 ? 1e12 : sum * random_in(seed, 0.3, 1.2));
+    return take_cost(top);
+}
+
+/* The plan, or NULL where none fits; in '*count' how many were simulated, where that is said. */
+static struct plan *plan_of(const struct cost *cost, const char *spec,
+                            const struct plan_request *request, long *count)
+{
+    struct cluster *cluster = open_cluster(spec);
+    struct err err = { 0 };
+    char *why = NULL, *all;
+    struct plan *plan = partition(cost, cluster, request, &why, &err);
+
+    all = why ? strstr(why, "All ") : NULL;
+    *count = all ? strtol(all + 4, NULL, 10) : 0;
+    free(why);
+    cluster_free(cluster);
+    return plan;
+}
+
+/* Devices with several stages are among these. */
+static void no_search_is_faster_than_all_plans(void **state)
+{
+    int n = 0, won[SCHEDULE_KINDS] = { 0 };
+    double worst = 0, sum = 0;
+
+    (void)state;
+    for (unsigned i = 0, most = some_of(EXHAUSTED); i < most; i++) {
+        const int64_t batches[] = { 4, 6, 8 };
+        unsigned seed = 31 * i + 7;
+        struct plan_request request = { .global_batch = batches[i % 3] };
+        char spec[256];
+        struct cost *cost = short_chain(&seed, spec, sizeof(spec));
+        long count;
+        struct plan *plain = plan_of(cost, spec, &request, &count), *best;
+
+        request.exhaustive = true;
+        best = plan_of(cost, spec, &request, &count);
+        assert_true(!plain == !best);
+        if (best) {
+            double off = plain->iteration_seconds / best->iteration_seconds - 1;
+
+            if (off < -1e-9 || off > 0.1 ||
+                best->lower_bound_seconds > best->iteration_seconds * (1 + 1e-9))
+                fail_msg("%u, %s: %g s, of all %ld plans %g s, bound %g s", i, spec,
+                         plain->iteration_seconds, count, best->iteration_seconds,
+                         best->lower_bound_seconds);
+            assert_true(count > 0);
+            won[schedule_find(best->schedule)]++;
+            worst = fmax(worst, off);
+            sum += off;
+            n++;
+        }
+        plan_free(plain);
+        plan_free(best);
+        cost_free(cost);
+    }
+    printf("# %d problems, zb-v is best in %d, interleaved in %d: plans are %.3g %% slower on "
+           "average, %.3g %% at worst\n", n, won[SCHEDULE_ZB_V], won[SCHEDULE_INTERLEAVED],
+           1e2 * sum / n, 1e2 * worst);
+    fflush(stdout);
+    assert_true(n < EXHAUSTED || won[SCHEDULE_ZB_V] > 0);
+    assert_true(n < EXHAUSTED || won[SCHEDULE_INTERLEAVED] > 0);
+}
+
+static long count_plans(bool exhaustive, const char *schedule)
+{
+    const struct plan_request request = { .global_batch = 2, .exhaustive = exhaustive,
+                                          .schedule = schedule };
+    struct cost *cost = even_cost(4, 1, 1000);
+    struct plan *plan;
+    long count;
+
+    plan = plan_of(cost, "flat:2,bandwidth=1e9,latency=0", &request, &count);
+    assert_non_null(plan);
+    plan_free(plan);
+    cost_free(cost);
+    return count;
+}
+
+/* Four blocks on two devices. One micro-batch of two samples: on one or both, or in three ways cut
+ * in two. Two of one: on one, or cut under 1f1b, gpipe or zb-h1. As four stages: zb-v with either,
+ * interleaved with two. Where these are asked for one device may have two stages, and both the same
+ * ones.
+ */
+static void all_plans_are_counted(void **state)
+{
+    const long single = 2 + 3 + 1 + 3 * 3;
+
+    (void)state;
+    assert_int_equal(count_plans(false, NULL), single);
+    assert_int_equal(count_plans(true, NULL), single + 2 + 1);
+    assert_int_equal(count_plans(true, "1f1b"), 2 + 3 + 1 + 3);
+    assert_int_equal(count_plans(true, "zb-v"), 3 * 2 + 3 + 2);
+    assert_int_equal(count_plans(true, "interleaved"), 3 * 2 + 3 + 1);
+}
+
 /* Branches of so many blocks each, side by side in the file, or one behind the other. */
 static struct cost *branched_cost(int branches, int n, bool aside, unsigned seed)
 {
@@ -192,6 +322,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_that_share_a_wire_hide_nothing_better),
         cmocka_unit_test(a_search_is_no_slower_than_with_pipelines_pinned),
+        cmocka_unit_test(all_plans_are_counted),
+        cmocka_unit_test(no_search_is_faster_than_all_plans),
         cmocka_unit_test(the_order_of_the_file_does_not_matter),
     };
 
