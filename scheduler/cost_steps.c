@@ -41,7 +41,9 @@ static json_t *value_to_json(const struct cost *cost, const struct cost_value *v
 {
     json_t *o = json_pack("{s:o}", "bytes", cost_numbers(cost, v->bytes));
 
-    if (!v->batch_axis)
+    if (v->grouped)
+        json_object_set_new(o, "grouped", json_true());
+    else if (!v->batch_axis)
         json_object_set_new(o, "batch_axis", json_false());
     if (v->result)
         json_object_set_new(o, "result", json_true());
@@ -99,10 +101,12 @@ static int read_value(struct cost_reading *reading, struct json_reader *r, int a
 
     v->maker = v->back = v->reader = -1;
     if (json_get_bool(r, "batch_axis", &yes, &v->batch_axis, err) ||
+        json_get_bool(r, "grouped", &no, &v->grouped, err) ||
         json_get_bool(r, "result", &no, &v->result, err) ||
         json_get_bool(r, "reordered", &no, &v->reordered, err) ||
         json_get_bool(r, "prepared", &no, &v->prepared, err))
         return -1;
+    v->batch_axis &= !v->grouped;
     return cost_read_numbers(reading, r, "bytes", true, v->batch_axis, &v->bytes, err);
 }
 

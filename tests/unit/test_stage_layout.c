@@ -39,7 +39,7 @@
 
 static double bytes(const struct cost *cost, const int *stage, int s, int slots)
 {
-    return stage_layout_bytes(cost, stage, s, 1, BACKWARD_MERGED, PLAN_RECOMPUTE_NONE, slots);
+    return stage_layout_bytes(cost, stage, s, 1, 1, BACKWARD_MERGED, PLAN_RECOMPUTE_NONE, slots);
 }
 
 static struct cost *with_skip(void)
@@ -58,7 +58,7 @@ static void a_whole_network_has_what_lives_at_once(void **state)
 
     (void)state;
     assert_true(bytes(cost, (int[]){ 0, 0, 0 }, 0, 1) == 64 + 128 + 256 + 256 + 128);
-    assert_true(stage_layout_bytes(cost, (int[]){ 0, 0, 0 }, 0, 4, BACKWARD_MERGED,
+    assert_true(stage_layout_bytes(cost, (int[]){ 0, 0, 0 }, 0, 4, 1, BACKWARD_MERGED,
                                    PLAN_RECOMPUTE_NONE, 1) == 4 * 832);
     cost_free(cost);
 }
@@ -98,7 +98,7 @@ static void what_is_run_again_is_not_kept(void **state)
     struct cost *cost = with_skip();
 
     (void)state;
-    assert_true(stage_layout_bytes(cost, (int[]){ 0, 1, 1 }, 1, 1, BACKWARD_MERGED,
+    assert_true(stage_layout_bytes(cost, (int[]){ 0, 1, 1 }, 1, 1, 1, BACKWARD_MERGED,
                                    PLAN_RECOMPUTE_FULL, 2) == 2 * 128 + 256 + 256 + 128 + 128);
     cost_free(cost);
 }
