@@ -16,6 +16,7 @@
 #include "scheduler/stage_arrays.h"
 
 #define PARAMETER_BYTES 4.0     /* what "parameters" is counted in */
+#define KERNEL_PARTS 3          /* of a kernel's scratch, at most: sums and factors of a norm */
 #define MOST_BYTES 0x1p43       /* of a value: what no device has, and can be summed */
 
 /* Stages of the borders: what is in front of this one, it, and what is behind. */
@@ -598,6 +599,30 @@ static size_t whole(double bytes)
     return (size_t)dmin(bytes, 0x1p60);
 }
 
+static bool is_listed(const struct cost *cost, double samples)
+{
+    for (int i = 0; i < cost->n_sizes; i++)
+        if (samples >= (double)cost->micro_batch[i] && samples <= (double)cost->micro_batch[i])
+            return true;
+    return false;
+}
+
+/* Of their scratch a part may not depend on the samples; and its parts are aligned, each by itself,
+ * which the sizes that were measured do not tell of those between.
+ */
+static double kernel_bytes(const struct cost *cost, const int *stage, int s, double samples)
+{
+    double at_least = dmax(samples, (double)cost->micro_batch[0]), most = 0;
+
+    for (int b = 0; b < cost->n_blocks; b++)
+        if (stage[b] == s && cost->blocks[b].kernels)
+            most = dmax(most, cost_at(cost, cost->blocks[b].kernels, cost->blocks[b].batch_axis,
+                                      at_least));
+    if (most > 0 && !is_listed(cost, samples))
+        most += (KERNEL_PARTS - 1) * LAYOUT_ALIGNMENT;
+    return (double)layout_aligned((size_t)dmin(most, MOST_BYTES));
+}
+
 /* What stage_memory() is the sum of, with the arenas in place of the workspace. */
 static void add_up(const struct cost *cost, const struct plan *plan, int s,
                    const struct traffic_list *traffic, const struct schedule *schedule,
@@ -622,8 +647,9 @@ static void add_up(const struct cost *cost, const struct plan *plan, int s,
                                             schedule_backward(schedule, s),
                                             plan->stages[s].recompute,
                                             schedule->stages[s].slots));
-    use->workspace = whole(dmax(sums.kernels, plan->micro_batches > 1
-                                                  ? sum_workspace(cost, stage, s, samples) : 0));
+    use->workspace = whole(dmax(kernel_bytes(cost, stage, s, samples),
+                                plan->micro_batches > 1
+                                    ? sum_workspace(cost, stage, s, samples) : 0));
     /* One divisor of the loss is counted with the kernels. */
     use->buffers = whole(stage_message_buffers(cost, plan, traffic, schedule, s, replica) +
                          arrays.sums + (versions - 1) * MEMORY_SCALARS);
