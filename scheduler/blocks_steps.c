@@ -97,6 +97,7 @@ static int add_value(struct steps_writer *w, int value)
 
     v->bytes = bytes_of(w, value);
     v->grouped = is_grouped(w->program->graph, value);
+    v->group = w->program->graph->batchnorm_samples;
     v->batch_axis = w->program->graph->values[value].batch.outer != 0;
     v->prepared = from->place == PLACE_PREPARED && !w->passed[value];
     v->reordered = from->layout.opaque != NULL && !v->prepared;

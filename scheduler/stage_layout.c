@@ -39,7 +39,7 @@ struct laying {
     const struct cost_steps *steps;
     const int *stage;
     int s;
-    double samples, groups;
+    double samples, group;
     struct graph *graph;        /* of this stage */
     int n_held;
     struct held *held;          /* of each value of the file, then sums that are made here alone */
@@ -57,11 +57,18 @@ static int new_held(struct laying *l, int like)
     return l->n_held - 1;
 }
 
+/* Of BatchNorm's; 'group': samples of one where the plan does not say. */
+static double groups_of(const struct laying *l, double group)
+{
+    group = l->group > 0 ? l->group : group;
+    return group > 0 && group < l->samples ? l->samples / group : 1;
+}
+
 static int new_value(struct laying *l, int v, enum value_kind kind)
 {
     const struct cost_value *from = &l->steps->values[l->held[v].like];
     double bytes = cost_at(l->cost, from->bytes, from->batch_axis, l->samples) *
-                   (from->grouped ? l->groups : 1);
+                   (from->grouped ? groups_of(l, (double)from->group) : 1);
     struct shape shape = { 1, { (int64_t)dmin(bytes, MOST_BYTES) } };
 
     return graph_add_value(l->graph, NULL, kind, DTYPE_U8, &shape, (struct batch){ 0, 0, 0 });
@@ -529,10 +536,10 @@ static void laying_clear(struct laying *l)
 }
 
 double stage_layout_bytes(const struct cost *cost, const int *stage, int s, double samples,
-                          double groups, enum backward_form form, enum plan_recompute recompute, int slots)
+                          double group, enum backward_form form, enum plan_recompute recompute, int slots)
 {
     struct laying l = { .cost = cost, .steps = cost->steps, .stage = stage, .s = s,
-                        .samples = samples, .groups = groups,
+                        .samples = samples, .group = group,
                         .seen = mem_new((size_t)cost->n_blocks + 1, sizeof(int)) };
     struct autodiff borders = { 0 };
     struct program *program;
@@ -572,14 +579,6 @@ static double prepared_again(const struct cost *cost, const int *stage, int s, d
         }
     free(counted);
     return bytes;
-}
-
-/* Of BatchNorm's, in so many samples. */
-static double groups_of(const struct plan *plan, double samples)
-{
-    double group = (double)plan->batchnorm_samples;
-
-    return group > 0 && group < samples ? samples / group : 1;
 }
 
 static int largest_replica(const struct plan *plan, int s)
@@ -643,7 +642,7 @@ static void add_up(const struct cost *cost, const struct plan *plan, int s,
     use->optimizer = whole(arrays.state / PARAMETER_BYTES * state);
     use->prepared = whole(versions * (dmax(0, sums.prepared - arrays.aligning) +
                                       prepared_again(cost, stage, s, samples)));
-    use->scratch = whole(stage_layout_bytes(cost, stage, s, samples, groups_of(plan, samples),
+    use->scratch = whole(stage_layout_bytes(cost, stage, s, samples, (double)plan->batchnorm_samples,
                                             schedule_backward(schedule, s),
                                             plan->stages[s].recompute,
                                             schedule->stages[s].slots));

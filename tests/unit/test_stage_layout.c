@@ -126,7 +126,7 @@ static void what_crosses_in_another_layout_is_copied(void **state)
 static void what_is_kept_of_groups_is_there_for_each(void **state)
 {
     struct cost *cost = cost_of_text(
-        HEAD "\"values\":[" VALUE(64) ",{\"bytes\":128,\"grouped\":true}],\"steps\":["
+        HEAD "\"values\":[" VALUE(64) ",{\"bytes\":128,\"grouped\":2}],\"steps\":["
         STEP("BatchNormalization", "forward", "a", "0", "1") ","
         STEP("BatchNormGrad", "wgrad", "a", "0,1", "") "],\"returns\":[]}", NULL);
     const int stage[] = { 0, 0, 0 };
@@ -134,8 +134,10 @@ static void what_is_kept_of_groups_is_there_for_each(void **state)
     (void)state;
     assert_non_null(cost);
     assert_true(bytes(cost, stage, 0, 1) == 64 + 128);
-    assert_true(stage_layout_bytes(cost, stage, 0, 4, 4, BACKWARD_MERGED, PLAN_RECOMPUTE_NONE, 1) ==
+    assert_true(stage_layout_bytes(cost, stage, 0, 4, 1, BACKWARD_MERGED, PLAN_RECOMPUTE_NONE, 1) ==
                 4 * (64 + 128));
+    assert_true(stage_layout_bytes(cost, stage, 0, 4, 0, BACKWARD_MERGED, PLAN_RECOMPUTE_NONE, 1) ==
+                4 * 64 + 2 * 128);
     cost_free(cost);
 }
 
