@@ -598,27 +598,38 @@ static size_t whole(double bytes)
     return (size_t)dmin(bytes, 0x1p60);
 }
 
-static bool is_listed(const struct cost *cost, double samples)
+/* The first listed size that is no less; n_sizes: there is none. */
+static int size_at(const struct cost *cost, double samples)
 {
-    for (int i = 0; i < cost->n_sizes; i++)
-        if (samples >= (double)cost->micro_batch[i] && samples <= (double)cost->micro_batch[i])
-            return true;
-    return false;
+    int i = 0;
+
+    while (i < cost->n_sizes && (double)cost->micro_batch[i] < samples)
+        i++;
+    return i;
 }
 
-/* Of their scratch a part may not depend on the samples; and its parts are aligned, each by itself,
- * which the sizes that were measured do not tell of those between.
+/* Of the kernels' scratch a part may not depend on the samples; and its parts are aligned, each by
+ * itself, which the sizes that were measured do not tell of those between. It is no more than at the
+ * next one of these.
  */
 static double kernel_bytes(const struct cost *cost, const int *stage, int s, double samples)
 {
-    double at_least = dmax(samples, (double)cost->micro_batch[0]), most = 0;
+    double most = 0;
+    int next = size_at(cost, samples);
 
-    for (int b = 0; b < cost->n_blocks; b++)
-        if (stage[b] == s && cost->blocks[b].kernels)
-            most = dmax(most, cost_at(cost, cost->blocks[b].kernels, cost->blocks[b].batch_axis,
-                                      at_least));
-    if (most > 0 && !is_listed(cost, samples))
-        most += (KERNEL_PARTS - 1) * LAYOUT_ALIGNMENT;
+    for (int b = 0; b < cost->n_blocks; b++) {
+        const struct cost_block *block = &cost->blocks[b];
+        double bytes;
+
+        if (stage[b] != s || !block->kernels)
+            continue;
+        bytes = cost_at(cost, block->kernels, block->batch_axis, samples);
+        if (next == 0)
+            bytes = block->kernels[0];
+        else if (next < cost->n_sizes)
+            bytes = dmin(bytes + (KERNEL_PARTS - 1) * LAYOUT_ALIGNMENT, block->kernels[next]);
+        most = dmax(most, bytes);
+    }
     return (double)layout_aligned((size_t)dmin(most, MOST_BYTES));
 }
 
