@@ -14,9 +14,6 @@
 
 /* "…_bytes_per_parameter" count for a parameter of four bytes. */
 #define PARAMETER_BYTES 4.0
-/* Each is aligned in all: parameters, gradients, two of the optimizer's state. */
-#define PARAMETER_ARRAYS 4
-
 /* What the backward of its block reads of each forward value. */
 struct keeping {
     bool backward, wgrad;
@@ -533,6 +530,12 @@ static void add_inputs(const struct writer *w)
     }
 }
 
+static void add_tensor(struct cost_block *b, double bytes)
+{
+    *(double *)mem_push((void **)&b->tensors, &b->n_tensors, sizeof(double)) = bytes;
+    b->parameters += bytes;
+}
+
 /* A parameter that several blocks read is shared. 'next': its entry behind each one, + 1; 0: none. */
 static void add_parameter(const struct writer *w, int entry, const int *next, double step_seconds)
 {
@@ -544,10 +547,11 @@ static void add_parameter(const struct writer *w, int entry, const int *next, do
         *(int *)mem_push((void **)&blocks, &n, sizeof(int)) = ad->params[i].stage;
     for (int i = 0; i < n; i++) {
         w->cost->blocks[blocks[i]].step += bytes * step_seconds;
-        w->cost->blocks[blocks[i]].prepared += PARAMETER_ARRAYS * (laid_out(w, param) - bytes);
+        w->cost->blocks[blocks[i]].prepared += COST_ALIGNED_ARRAYS *
+                                               (laid_out(w, param) - bytes);
     }
     if (n == 1) {
-        w->cost->blocks[blocks[0]].parameters += bytes;
+        add_tensor(&w->cost->blocks[blocks[0]], bytes);
         free(blocks);
         return;
     }
@@ -575,9 +579,9 @@ static void add_parameters(const struct writer *w, double step_seconds)
     for (int i = 0; i < ad->n_stats; i++) {
         struct cost_block *b = &w->cost->blocks[ad->stats[i].stage];
 
-        b->parameters += bytes_of(w, ad->stats[i].stat);
+        add_tensor(b, bytes_of(w, ad->stats[i].stat));
         b->statistics += bytes_of(w, ad->stats[i].stat);
-        b->prepared += PARAMETER_ARRAYS *
+        b->prepared += COST_ALIGNED_ARRAYS *
                        (laid_out(w, ad->stats[i].stat) - bytes_of(w, ad->stats[i].stat));
     }
 }

@@ -64,16 +64,28 @@ static void find_shared(struct steps_writer *w)
     free(reader);
 }
 
+/* Has it a row for each of BatchNorm's groups of samples? */
+static bool is_grouped(const struct graph *graph, int value)
+{
+    const struct value *v = &graph->values[value];
+    const struct op *op = v->producer < 0 ? NULL : graph->nodes[v->producer].op;
+
+    return op && strcmp(op->name, "BatchNormalization") == 0 && v->batch.outer == 0 &&
+           v->shape.rank == 2;
+}
+
 /* At each size. What is not as large as its elements does not follow the samples: weights. */
 static double *bytes_of(const struct steps_writer *w, int value)
 {
     const struct program_value *v = &w->program->values[value];
+    double groups = is_grouped(w->program->graph, value)
+                        ? (double)w->program->graph->values[value].shape.dim[0] : 1;
     bool plain = v->layout.bytes == value_bytes(&w->program->graph->values[value]);
     double *bytes = mem_new((size_t)w->cost->n_sizes, sizeof(*bytes));
 
     for (int i = 0; i < w->cost->n_sizes; i++)
-        bytes[i] = plain ? blocks_bytes(w->program->graph, w->cost->micro_batch[i], value)
-                         : (double)v->layout.bytes;
+        bytes[i] = (plain ? blocks_bytes(w->program->graph, w->cost->micro_batch[i], value)
+                          : (double)v->layout.bytes) / groups;
     return bytes;
 }
 
@@ -84,6 +96,8 @@ static int add_value(struct steps_writer *w, int value)
     struct cost_value *v = mem_push((void **)&s->values, &s->n_values, sizeof(*v));
 
     v->bytes = bytes_of(w, value);
+    v->grouped = is_grouped(w->program->graph, value);
+    v->group = w->program->graph->batchnorm_samples;
     v->batch_axis = w->program->graph->values[value].batch.outer != 0;
     v->prepared = from->place == PLACE_PREPARED && !w->passed[value];
     v->reordered = from->layout.opaque != NULL && !v->prepared;
@@ -154,8 +168,16 @@ static void add_part(struct steps_writer *w, enum part part)
     }
 }
 
+static bool reads(const struct cost_step *step, int value)
+{
+    for (int k = 0; k < step->n_reads; k++)
+        if (step->reads[k] == value)
+            return true;
+    return false;
+}
+
 /* What a node reads there is the other; if not itself then what its own block makes of that for it
- * in another layout.
+ * in another layout, or what the other block made of it.
  */
 static void exchange(struct steps_writer *w, int node, int read, int from, int to)
 {
@@ -167,9 +189,14 @@ static void exchange(struct steps_writer *w, int node, int read, int from, int t
     if (!step || id < 0)
         return;
     if (id != from) {
-        if (maker >= 0 && w->step[maker] >= 0 &&
-            strcmp(graph->nodes[maker].op->name, "Reorder") == 0)
-            step = &w->steps->items[w->step[maker]];
+        const bool reordered = maker >= 0 && w->step[maker] >= 0 &&
+                               strcmp(graph->nodes[maker].op->name, "Reorder") == 0;
+        struct cost_step *reorder = reordered ? &w->steps->items[w->step[maker]] : NULL;
+
+        if (reorder && reorder->block != step->block && reads(reorder, from))
+            from = id;
+        else if (reorder)
+            step = reorder;
         if (step->block != block_of(w, node))
             return;
     }

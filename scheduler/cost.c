@@ -20,6 +20,7 @@ static void free_block(struct cost_block *b)
     free(b->forward);
     free(b->dgrad);
     free(b->wgrad);
+    free(b->tensors);
     free(b->activations);
     free(b->passed_on);
     free(b->kept_for_wgrad);
@@ -292,6 +293,15 @@ static void set_array(const struct cost *cost, json_t *object, const char *key,
         json_object_set_new(object, key, cost_numbers(cost, array));
 }
 
+static json_t *tensors_to_json(const struct cost_block *b)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < b->n_tensors; i++)
+        json_array_append_new(list, json_real(b->tensors[i]));
+    return list;
+}
+
 static json_t *block_to_json(const struct cost *cost, const struct cost_block *b)
 {
     json_t *o = json_object();
@@ -310,6 +320,8 @@ static json_t *block_to_json(const struct cost *cost, const struct cost_block *b
     set_array(cost, o, "read_selectively", b->read_selectively);
     if (b->statistics > 0)
         json_object_set_new(o, "statistics", json_real(b->statistics));
+    if (b->n_tensors > 0)
+        json_object_set_new(o, "tensors", tensors_to_json(b));
     set_array(cost, o, "gradients_for_wgrad", b->gradients_for_wgrad);
     set_array(cost, o, "workspace", b->workspace);
     set_array(cost, o, "workspace_forward", b->workspace_forward);

@@ -32,7 +32,11 @@ struct cost_block {
     double *passed_on;                  /* of the activations, the sum of such edges' values; not in
                                          * the file; NULL: none */
     double statistics;      /* of the parameters, what is not trained */
-    double prepared;                    /* bytes made of the parameters, once per step */
+    int n_tensors;
+    double *tensors;        /* bytes of each of the parameters, statistics last; 0: not known */
+    double prepared;                    /* bytes made of the parameters, once per step, and what
+                                         * it takes to align so many arrays of them: */
+#define COST_ALIGNED_ARRAYS 4           /* parameters, gradients, two of the optimizer's state */
     double *gradients_for_wgrad;        /* what dgrad makes, until W; NULL: none */
     double *workspace;                  /* NULL: none */
     double *workspace_forward;          /* of it, while the block runs forward; NULL: none */

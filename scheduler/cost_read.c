@@ -264,6 +264,45 @@ static int read_nodes(struct json_reader *r, struct cost_block *b, struct err *e
     return 0;
 }
 
+/* The sizes of so many numbers are one of these. */
+static bool adds_up(const double *numbers, int n, double wanted)
+{
+    double sum = 0;
+
+    for (int i = 0; i < n && sum < wanted * (1 - SAME); i++)
+        sum += numbers[i];
+    return fabs(sum - wanted) <= SAME * wanted;
+}
+
+static int read_tensors(struct cost_reading *reading, struct json_reader *r, struct cost_block *b,
+                        struct err *err)
+{
+    const json_t *list;
+    double sum = 0;
+    size_t n;
+
+    if (json_get_array(r, "tensors", false, &list, err))
+        return -1;
+    n = json_array_size(list);
+    reading->numbers += n;
+    if (reading->numbers > MAX_NUMBERS)
+        return json_error(r, "tensors", err, "too many numbers in this file");
+    b->tensors = n > 0 ? mem_new(n, sizeof(*b->tensors)) : NULL;
+    b->n_tensors = (int)n;
+    for (size_t i = 0; i < n; i++) {
+        if (check_number(r, "tensors", json_array_get(list, i), &b->tensors[i], err))
+            return -1;
+        sum += b->tensors[i];
+    }
+    if (n > 0 && fabs(sum - b->parameters) > SAME * b->parameters)
+        return json_error(r, "tensors", err, "are %.17g bytes, \"parameters\" are %.17g", sum,
+                          b->parameters);
+    if (n > 0 && !adds_up(b->tensors, b->n_tensors, b->parameters - b->statistics))
+        return json_error(r, "tensors", err, "the last of them are not the %.17g bytes of "
+                          "\"statistics\"", b->statistics);
+    return 0;
+}
+
 static int read_block(struct cost_reading *reading, struct json_reader *r, struct cost_block *b,
                       struct err *err)
 {
@@ -295,7 +334,7 @@ static int read_block(struct cost_reading *reading, struct json_reader *r, struc
         json_get_number(r, "step", 0, MAX_NUMBER, &zero, &b->step, err) ||
         json_get_number(r, "parameters", 0, MAX_NUMBER, &zero, &b->parameters, err) ||
         json_get_number(r, "prepared", 0, MAX_NUMBER, &zero, &b->prepared, err) ||
-        read_nodes(r, b, err))
+        read_tensors(reading, r, b, err) || read_nodes(r, b, err))
         return -1;
     if (!b->activations)
         b->activations = mem_new((size_t)reading->cost->n_sizes, sizeof(double));

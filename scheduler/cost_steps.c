@@ -9,6 +9,8 @@
 #include "graph/op.h"
 #include "scheduler/cost_internal.h"
 
+#define MOST_SAMPLES (INT64_C(1) << 40)
+
 static const char *const part_names[] = { [PART_FORWARD] = "forward", [PART_DGRAD] = "dgrad",
                                           [PART_WGRAD] = "wgrad" };
 
@@ -41,7 +43,9 @@ static json_t *value_to_json(const struct cost *cost, const struct cost_value *v
 {
     json_t *o = json_pack("{s:o}", "bytes", cost_numbers(cost, v->bytes));
 
-    if (!v->batch_axis)
+    if (v->grouped)
+        json_object_set_new(o, "grouped", json_integer(v->group));
+    else if (!v->batch_axis)
         json_object_set_new(o, "batch_axis", json_false());
     if (v->result)
         json_object_set_new(o, "result", json_true());
@@ -96,13 +100,17 @@ static int read_value(struct cost_reading *reading, struct json_reader *r, int a
 {
     struct cost_value *v = &reading->cost->steps->values[at];
     const bool no = false, yes = true;
+    const int64_t none = -1;
 
     v->maker = v->back = v->reader = -1;
     if (json_get_bool(r, "batch_axis", &yes, &v->batch_axis, err) ||
+        json_get_int(r, "grouped", 0, MOST_SAMPLES, &none, &v->group, err) ||
         json_get_bool(r, "result", &no, &v->result, err) ||
         json_get_bool(r, "reordered", &no, &v->reordered, err) ||
         json_get_bool(r, "prepared", &no, &v->prepared, err))
         return -1;
+    v->grouped = v->group >= 0;
+    v->batch_axis &= !v->grouped;
     return cost_read_numbers(reading, r, "bytes", true, v->batch_axis, &v->bytes, err);
 }
 

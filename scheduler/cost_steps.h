@@ -13,6 +13,8 @@
 struct cost_value {
     double *bytes;          /* [n_sizes] */
     bool batch_axis;        /* as of blocks */
+    bool grouped;           /* 'bytes' are of one of BatchNorm's groups; then no batch_axis */
+    int64_t group;          /* samples of one where the plan does not say; 0: all */
     bool result;            /* it is read when the forward is done */
     bool reordered;         /* it has another layout than what is sent */
     bool prepared;          /* it is there once, and counted with the block of its first reader:

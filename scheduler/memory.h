@@ -27,6 +27,8 @@
 #include "graph/program.h"
 #include "scheduler/schedule.h"
 
+#define MEMORY_SCALARS 64   /* bytes for the divisor of the loss, in each version of the weights */
+
 struct memory_use {
     size_t parameters;      /* and statistics */
     size_t gradients;       /* and contributions */

@@ -13,8 +13,10 @@
 #include "scheduler/layout.h"
 #include "scheduler/memory.h"
 #include "scheduler/stage.h"
+#include "scheduler/stage_arrays.h"
 
 #define PARAMETER_BYTES 4.0     /* what "parameters" is counted in */
+#define KERNEL_PARTS 3          /* of a kernel's scratch, at most: sums and factors of a norm */
 #define MOST_BYTES 0x1p43       /* of a value: what no device has, and can be summed */
 
 /* Stages of the borders: what is in front of this one, it, and what is behind. */
@@ -27,6 +29,7 @@ struct held {
     int id[LAYOUTS];            /* in the stage's graph; -1: not there yet */
     int made;                   /* the layout that it is made, or received, in */
     bool crosses;               /* made here, and sent to another stage */
+    bool summed;                /* it is all of a parameter's gradient here, and has no place */
     int same;                   /* what it is, here; -1: itself */
     int like;                   /* the value of the file that has its bytes */
 };
@@ -36,7 +39,7 @@ struct laying {
     const struct cost_steps *steps;
     const int *stage;
     int s;
-    double samples;
+    double samples, group;
     struct graph *graph;        /* of this stage */
     int n_held;
     struct held *held;          /* of each value of the file, then sums that are made here alone */
@@ -50,14 +53,22 @@ static int new_held(struct laying *l, int like)
 {
     struct held *h = mem_push((void **)&l->held, &l->n_held, sizeof(*h));
 
-    *h = (struct held){ { -1, -1 }, PLAIN, false, -1, like };
+    *h = (struct held){ { -1, -1 }, PLAIN, false, false, -1, like };
     return l->n_held - 1;
+}
+
+/* Of BatchNorm's; 'group': samples of one where the plan does not say. */
+static double groups_of(const struct laying *l, double group)
+{
+    group = l->group > 0 ? l->group : group;
+    return group > 0 && group < l->samples ? l->samples / group : 1;
 }
 
 static int new_value(struct laying *l, int v, enum value_kind kind)
 {
     const struct cost_value *from = &l->steps->values[l->held[v].like];
-    double bytes = cost_at(l->cost, from->bytes, from->batch_axis, l->samples);
+    double bytes = cost_at(l->cost, from->bytes, from->batch_axis, l->samples) *
+                   (from->grouped ? groups_of(l, (double)from->group) : 1);
     struct shape shape = { 1, { (int64_t)dmin(bytes, MOST_BYTES) } };
 
     return graph_add_value(l->graph, NULL, kind, DTYPE_U8, &shape, (struct batch){ 0, 0, 0 });
@@ -168,9 +179,9 @@ static bool is_outside(const struct laying *l, int v)
 
     v = value_of(l, v);
     maker = maker_of(l, v);
-    return v < l->steps->n_values &&
+    return l->held[v].summed || (v < l->steps->n_values &&
            (l->steps->values[v].prepared ||
-            (is_view(maker) && maker->n_reads == 0 && is_here(l, maker)));
+            (is_view(maker) && maker->n_reads == 0 && is_here(l, maker))));
 }
 
 /* In a layout, for what reads it in a part. */
@@ -226,7 +237,7 @@ static int make(struct laying *l, int v, int layout)
 static void add_step(struct laying *l, const struct cost_step *step)
 {
     int *inputs = mem_new((size_t)step->n_reads + 1, sizeof(*inputs)), n = 0;
-    int *outputs = mem_new((size_t)step->n_makes + 1, sizeof(*outputs));
+    int *outputs = mem_new((size_t)step->n_makes + 1, sizeof(*outputs)), n_outputs = 0;
     bool other = runs_other(l, step);
 
     for (int k = 0; k < step->n_reads; k++) {
@@ -236,8 +247,9 @@ static void add_step(struct laying *l, const struct cost_step *step)
             inputs[n++] = have(l, v, made_layout(l, v, other), step->part);
     }
     for (int k = 0; k < step->n_makes; k++)
-        outputs[k] = make(l, step->makes[k], made_layout(l, step->makes[k], other));
-    add_node(l, step->op, step->part, n, inputs, step->n_makes, outputs);
+        if (!l->held[step->makes[k]].summed)
+            outputs[n_outputs++] = make(l, step->makes[k], made_layout(l, step->makes[k], other));
+    add_node(l, step->op, step->part, n, inputs, n_outputs, outputs);
     for (int k = 0; k < step->n_makes; k++)
         if (l->held[step->makes[k]].crosses)
             have(l, step->makes[k], PLAIN, step->part);
@@ -307,12 +319,85 @@ static bool is_sum(const struct cost_step *step)
     return step->part == PART_DGRAD && is_op(step, "AddN") && step->n_makes == 1;
 }
 
+/* Adds up what blocks contribute to the gradient of a parameter that all of them read. */
+static bool is_parameter_sum(const struct cost_step *step)
+{
+    return step->part == PART_WGRAD && is_op(step, "AddN") && step->n_makes == 0;
+}
+
+/* The contributions of blocks of stage 's'. */
+static int parts_here(const struct cost_steps *steps, const struct cost_step *step,
+                      const int *stage, int s, int *parts)
+{
+    int n = 0;
+
+    for (int k = 0; k < step->n_reads; k++) {
+        int maker = steps->values[step->reads[k]].maker;
+
+        if (maker >= 0 && stage[steps->items[maker].block] == s)
+            parts[n++] = step->reads[k];
+    }
+    return n;
+}
+
+/* One alone is the gradient here. */
+static void add_parameter_sum(struct laying *l, const struct cost_step *step, bool mark)
+{
+    int *parts = mem_new((size_t)step->n_reads + 1, sizeof(*parts));
+    int n = parts_here(l->steps, step, l->stage, l->s, parts);
+    bool alone = n == 1 && !is_reorder(maker_of(l, parts[0])) && !is_view(maker_of(l, parts[0]));
+
+    if (mark && alone)
+        l->held[parts[0]].summed = true;
+    for (int k = 0; k < n && !mark && !alone; k++)
+        parts[k] = have(l, parts[k], PLAIN, PART_WGRAD);
+    if (n > 0 && !mark && !alone)
+        add_node(l, step->op, PART_WGRAD, n, parts, 0, NULL);
+    free(parts);
+}
+
+static void mark_sums(struct laying *l)
+{
+    for (int i = 0; i < l->steps->n; i++)
+        if (is_parameter_sum(&l->steps->items[i]))
+            add_parameter_sum(l, &l->steps->items[i], true);
+}
+
+/* The most that the kernel of such a sum asks for, which does not add to what is there: with what is
+ * counted with all kernels.
+ */
+static double sum_workspace(const struct cost *cost, const int *stage, int s, double samples)
+{
+    double most = 0;
+
+    for (int i = 0; i < cost->steps->n; i++) {
+        const struct cost_step *step = &cost->steps->items[i];
+        int *parts;
+
+        if (!is_parameter_sum(step))
+            continue;
+        parts = mem_new((size_t)step->n_reads + 1, sizeof(*parts));
+        if (parts_here(cost->steps, step, stage, s, parts) > 1) {
+            const struct cost_value *v = &cost->steps->values[parts[0]];
+            double bytes = cost_at(cost, v->bytes, v->batch_axis, samples);
+
+            most = dmax(most, (double)layout_aligned((size_t)dmin(bytes, MOST_BYTES)) +
+                                  MEMORY_SCALARS);
+        }
+        free(parts);
+    }
+    return most;
+}
+
 static void add_part(struct laying *l, enum part part)
 {
     for (int i = 0; i < l->steps->n; i++) {
         const struct cost_step *step = &l->steps->items[i];
 
-        if (step->part != part || !is_here(l, step) || is_reorder(step) || is_view(step))
+        if (step->part == part && is_parameter_sum(step))
+            add_parameter_sum(l, step, false);
+        if (step->part != part || !is_here(l, step) || is_reorder(step) || is_view(step) ||
+            is_parameter_sum(step))
             continue;
         if (is_sum(step))
             add_gradients(l, step);
@@ -431,6 +516,7 @@ static void lay(struct laying *l)
     for (int v = 0; v < l->steps->n_values; v++)
         new_held(l, v);
     mark_values(l);
+    mark_sums(l);
     send_gradients(l, true);
     add_part(l, PART_FORWARD);
     send_values(l);
@@ -450,10 +536,10 @@ static void laying_clear(struct laying *l)
 }
 
 double stage_layout_bytes(const struct cost *cost, const int *stage, int s, double samples,
-                          enum backward_form form, enum plan_recompute recompute, int slots)
+                          double group, enum backward_form form, enum plan_recompute recompute, int slots)
 {
     struct laying l = { .cost = cost, .steps = cost->steps, .stage = stage, .s = s,
-                        .samples = samples,
+                        .samples = samples, .group = group,
                         .seen = mem_new((size_t)cost->n_blocks + 1, sizeof(int)) };
     struct autodiff borders = { 0 };
     struct program *program;
@@ -495,14 +581,15 @@ static double prepared_again(const struct cost *cost, const int *stage, int s, d
     return bytes;
 }
 
-static double largest_share(const struct plan *plan, int s)
+static int largest_replica(const struct plan *plan, int s)
 {
     const struct plan_stage *stage = &plan->stages[s];
-    int64_t most = 0;
+    int largest = 0;
 
-    for (int r = 0; r < stage->replicas; r++)
-        most = stage->samples[r] > most ? stage->samples[r] : most;
-    return (double)most;
+    for (int r = 1; r < stage->replicas; r++)
+        if (stage->samples[r] > stage->samples[largest])
+            largest = r;
+    return largest;
 }
 
 /* Seven of them can be summed. */
@@ -511,37 +598,73 @@ static size_t whole(double bytes)
     return (size_t)dmin(bytes, 0x1p60);
 }
 
+/* The first listed size that is no less; n_sizes: there is none. */
+static int size_at(const struct cost *cost, double samples)
+{
+    int i = 0;
+
+    while (i < cost->n_sizes && (double)cost->micro_batch[i] < samples)
+        i++;
+    return i;
+}
+
+/* Of the kernels' scratch a part may not depend on the samples; and its parts are aligned, each by
+ * itself, which the sizes that were measured do not tell of those between. It is no more than at the
+ * next one of these.
+ */
+static double kernel_bytes(const struct cost *cost, const int *stage, int s, double samples)
+{
+    double most = 0;
+    int next = size_at(cost, samples);
+
+    for (int b = 0; b < cost->n_blocks; b++) {
+        const struct cost_block *block = &cost->blocks[b];
+        double bytes;
+
+        if (stage[b] != s || !block->kernels)
+            continue;
+        bytes = cost_at(cost, block->kernels, block->batch_axis, samples);
+        if (next == 0)
+            bytes = block->kernels[0];
+        else if (next < cost->n_sizes)
+            bytes = dmin(bytes + (KERNEL_PARTS - 1) * LAYOUT_ALIGNMENT, block->kernels[next]);
+        most = dmax(most, bytes);
+    }
+    return (double)layout_aligned((size_t)dmin(most, MOST_BYTES));
+}
+
 /* What stage_memory() is the sum of, with the arenas in place of the workspace. */
 static void add_up(const struct cost *cost, const struct plan *plan, int s,
                    const struct traffic_list *traffic, const struct schedule *schedule,
                    const int *stage, struct memory_use *use)
 {
-    double samples = largest_share(plan, s);
+    int replica = largest_replica(plan, s), versions = plan_versions(plan);
+    double samples = (double)plan->stages[s].samples[replica];
     const char *optimizer = plan->optimizer && plan->optimizer[0] ? plan->optimizer : NULL;
     double state = stage_state_bytes(cost, optimizer);
-    int copies = plan->pipelines * plan->stages[s].replicas, versions = plan_versions(plan);
-    double share = plan->zero ? state / copies : state;
-    int *slots = mem_new((size_t)plan->n_stages, sizeof(*slots));
+    struct stage_arrays arrays;
     struct stage_cost sums;
 
-    for (int k = 0; k < plan->n_stages; k++)
-        slots[k] = schedule->stages[k].slots;
     stage_cost_get(cost, stage, s, samples, &sums);
-    use->parameters = whole(versions * sums.parameters);
-    use->gradients = whole(stage_gradient_bytes(cost, sums.parameters));
-    use->optimizer = whole(sums.parameters / PARAMETER_BYTES * share);
-    use->prepared = whole(versions * (sums.prepared + prepared_again(cost, stage, s, samples)));
-    use->scratch = whole(stage_layout_bytes(cost, stage, s, samples,
+    stage_arrays_get(cost, plan, stage, s, &arrays);
+    use->parameters = whole(versions * arrays.parameters);
+    use->gradients = whole(stage_gradient_bytes(cost, arrays.parameters +
+                                                (versions > 1 ? versions * arrays.statistics : 0)));
+    use->optimizer = whole(arrays.state / PARAMETER_BYTES * state);
+    use->prepared = whole(versions * (dmax(0, sums.prepared - arrays.aligning) +
+                                      prepared_again(cost, stage, s, samples)));
+    use->scratch = whole(stage_layout_bytes(cost, stage, s, samples, (double)plan->batchnorm_samples,
                                             schedule_backward(schedule, s),
-                                            plan->stages[s].recompute, slots[s]));
-    use->workspace = whole(sums.kernels);
-    use->buffers = whole(traffic_buffer_bytes(cost, traffic, s, samples, plan->micro_batches,
-                                              slots) +
-                         stage_sum_bytes(stage_gradient_bytes(cost, sums.parameters),
-                                            cost->message_buffers, copies));
+                                            plan->stages[s].recompute,
+                                            schedule->stages[s].slots));
+    use->workspace = whole(dmax(kernel_bytes(cost, stage, s, samples),
+                                plan->micro_batches > 1
+                                    ? sum_workspace(cost, stage, s, samples) : 0));
+    /* One divisor of the loss is counted with the kernels. */
+    use->buffers = whole(stage_message_buffers(cost, plan, traffic, schedule, s, replica) +
+                         arrays.sums + (versions - 1) * MEMORY_SCALARS);
     use->total = use->parameters + use->gradients + use->optimizer + use->prepared + use->scratch +
                  use->workspace + use->buffers;
-    free(slots);
 }
 
 /* On devices of one kind. */

@@ -13,9 +13,12 @@
 struct err;
 struct memory_use;
 
-/* Bytes of the slots and the scratch of stage 's' of 'stage' (of each block). */
+/* Bytes of the slots and the scratch of stage 's' of 'stage' (of each block), where so many samples
+ * are one of BatchNorm's groups; 0: as many as the file says.
+ */
 double stage_layout_bytes(const struct cost *cost, const int *stage, int s, double samples,
-                          enum backward_form form, enum plan_recompute recompute, int slots);
+                          double group, enum backward_form form, enum plan_recompute recompute,
+                          int slots);
 
 /* For plan_request.memory_of: 'cost' is a struct cost that has steps; of its kinds of device the
  * one that wants most.

@@ -213,7 +213,7 @@ static int make_program(struct compiled *c, const struct compile_options *option
     c->memory = memory_use(c->program, slots, versions,
                            (size_t)options->optimizer_states * c->state_bytes,
                            routes.bytes + c->sum_bytes +
-                               (size_t)versions * COMPILE_SCALARS);
+                               (size_t)versions * MEMORY_SCALARS);
     routes_clear(&routes);
     return 0;
 }

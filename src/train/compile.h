@@ -14,8 +14,6 @@
 #include "scheduler/schedule.h"
 #include "train/built.h"
 
-#define COMPILE_SCALARS 64  /* bytes for the divisor of the loss, in each version of the weights */
-
 struct compile_options {
     struct model *model;
     struct model_options model_options;     /* 'batch' is set to the share */

@@ -370,7 +370,7 @@ int executor_start(struct executor *executor, const struct batch_args *args, boo
             return -1;
     }
     return put_scalar(e, args->weight_sum,
-                      e->store.weight_sum + args->version * COMPILE_SCALARS, err);
+                      e->store.weight_sum + args->version * MEMORY_SCALARS, err);
 }
 
 int executor_reduce(struct executor *executor, const struct batch_args *args,

@@ -251,6 +251,13 @@ static void reuse_of_graph(const struct profile_options *o, const struct graph *
     free(order);
 }
 
+/* Sums of what several blocks contribute are made where the cuts put them: see stage_layout.h. */
+static bool is_parameter_sum(const struct graph *graph, int node)
+{
+    return strcmp(graph->nodes[node].op->name, "AddN") == 0 &&
+           graph->nodes[node].part == PART_WGRAD;
+}
+
 /* What its kernels ask for, the largest of them, and the divisor of the loss. */
 static int find_kernels(const struct profile_options *o, const struct whole *w,
                         const struct program_list *list, int n_blocks, double *most,
@@ -267,8 +274,8 @@ static int find_kernels(const struct profile_options *o, const struct whole *w,
         kernel = o->backend->kernel_new(o->device, w->graph, node, w->layouts, err);
         if (!kernel)
             return -1;
-        bytes = (double)layout_aligned(o->backend->kernel_workspace(kernel)) + COMPILE_SCALARS;
-        if (!o->backend->kernel_accumulates(kernel))
+        bytes = (double)layout_aligned(o->backend->kernel_workspace(kernel)) + MEMORY_SCALARS;
+        if (!o->backend->kernel_accumulates(kernel) && !is_parameter_sum(w->graph, node))
             bytes += (double)compile_gradient_bytes(w->program, node);
         o->backend->kernel_free(kernel);
         most[block] = bytes > most[block] ? bytes : most[block];

@@ -37,7 +37,7 @@ static int list_blocks(struct store *s, struct block blocks[MAX_BLOCKS])
     blocks[n++] = (struct block){ &s->workspace, p->workspace_bytes, false };
     blocks[n++] = (struct block){ &s->buffers, s->buffer_bytes, s->compiled->backend->separate };
     blocks[n++] = (struct block){ &s->direct, s->direct_bytes, false };
-    blocks[n++] = (struct block){ &s->weight_sum, (size_t)s->n_versions * COMPILE_SCALARS, false };
+    blocks[n++] = (struct block){ &s->weight_sum, (size_t)s->n_versions * MEMORY_SCALARS, false };
     return n;
 }
 
@@ -161,7 +161,7 @@ void *store_address_at(const struct store *store, int value, int slot, int versi
     if (value < 0 || value >= p->n_values)
         return NULL;
     if (value == store->compiled->graph->weight_sum)
-        return store->weight_sum + version * COMPILE_SCALARS;
+        return store->weight_sum + version * MEMORY_SCALARS;
     v = &p->values[p->values[value].root];
     switch (v->place) {
     case PLACE_PARAM: return store->weights[version] + v->offset;

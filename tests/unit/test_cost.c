@@ -359,6 +359,12 @@ static void mistakes_are_named_by_key(void **state)
         { HEAD "\"micro_batch\":[1],\"blocks\":[{\"name\":\"a\",\"forward\":1,\"dgrad\":1,"
           "\"variants\":[{\"recompute\":\"selective\",\"dgrad\":0.5}]}]}",
           "blocks[0].variants[0].dgrad: expected no less" },
+        { HEAD "\"micro_batch\":[1],\"blocks\":[{\"name\":\"a\",\"forward\":1,\"dgrad\":1,"
+          "\"parameters\":12,\"tensors\":[4,4]}]}",
+          "blocks[0].tensors: are 8 bytes, \"parameters\" are 12" },
+        { HEAD "\"micro_batch\":[1],\"blocks\":[{\"name\":\"a\",\"forward\":1,\"dgrad\":1,"
+          "\"parameters\":12,\"statistics\":4,\"tensors\":[4,8]}]}",
+          "blocks[0].tensors: the last of them are not the 4 bytes" },
         { VARIANT("\"recompute\":\"full\",\"tensor\":1,\"group_bytes\":0,\"dgrad\":2.5"),
           "blocks[0].variants[0].dgrad: \"full\" goes by block \"a\"'s own, with its forward once "
           "more: leave it out" },

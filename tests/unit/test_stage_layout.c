@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "scheduler/cost_steps.h"
+#include "scheduler/stage_arrays.h"
 #include "scheduler/stage_layout.h"
 
 #define HEAD "{\"schema\":\"tasuki-cost\",\"version\":1,\"micro_batch\":[1,4],\"blocks\":["        \
@@ -39,7 +40,7 @@
 
 static double bytes(const struct cost *cost, const int *stage, int s, int slots)
 {
-    return stage_layout_bytes(cost, stage, s, 1, BACKWARD_MERGED, PLAN_RECOMPUTE_NONE, slots);
+    return stage_layout_bytes(cost, stage, s, 1, 1, BACKWARD_MERGED, PLAN_RECOMPUTE_NONE, slots);
 }
 
 static struct cost *with_skip(void)
@@ -58,7 +59,7 @@ static void a_whole_network_has_what_lives_at_once(void **state)
 
     (void)state;
     assert_true(bytes(cost, (int[]){ 0, 0, 0 }, 0, 1) == 64 + 128 + 256 + 256 + 128);
-    assert_true(stage_layout_bytes(cost, (int[]){ 0, 0, 0 }, 0, 4, BACKWARD_MERGED,
+    assert_true(stage_layout_bytes(cost, (int[]){ 0, 0, 0 }, 0, 4, 1, BACKWARD_MERGED,
                                    PLAN_RECOMPUTE_NONE, 1) == 4 * 832);
     cost_free(cost);
 }
@@ -98,7 +99,7 @@ static void what_is_run_again_is_not_kept(void **state)
     struct cost *cost = with_skip();
 
     (void)state;
-    assert_true(stage_layout_bytes(cost, (int[]){ 0, 1, 1 }, 1, 1, BACKWARD_MERGED,
+    assert_true(stage_layout_bytes(cost, (int[]){ 0, 1, 1 }, 1, 1, 1, BACKWARD_MERGED,
                                    PLAN_RECOMPUTE_FULL, 2) == 2 * 128 + 256 + 256 + 128 + 128);
     cost_free(cost);
 }
@@ -118,6 +119,76 @@ static void what_crosses_in_another_layout_is_copied(void **state)
     (void)state;
     assert_non_null(cost);
     assert_true(bytes(cost, (int[]){ 0, 1, 1 }, 0, 1) == 64 + 2 * 128);
+    cost_free(cost);
+}
+
+/* a's mean of each group, which its W reads: one row for each. */
+static void what_is_kept_of_groups_is_there_for_each(void **state)
+{
+    struct cost *cost = cost_of_text(
+        HEAD "\"values\":[" VALUE(64) ",{\"bytes\":128,\"grouped\":2}],\"steps\":["
+        STEP("BatchNormalization", "forward", "a", "0", "1") ","
+        STEP("BatchNormGrad", "wgrad", "a", "0,1", "") "],\"returns\":[]}", NULL);
+    const int stage[] = { 0, 0, 0 };
+
+    (void)state;
+    assert_non_null(cost);
+    assert_true(bytes(cost, stage, 0, 1) == 64 + 128);
+    assert_true(stage_layout_bytes(cost, stage, 0, 4, 1, BACKWARD_MERGED, PLAN_RECOMPUTE_NONE, 1) ==
+                4 * (64 + 128));
+    assert_true(stage_layout_bytes(cost, stage, 0, 4, 0, BACKWARD_MERGED, PLAN_RECOMPUTE_NONE, 1) ==
+                4 * 64 + 2 * 128);
+    cost_free(cost);
+}
+
+/* Blocks a, b and c contribute (1, 2, 3) to the gradient of one parameter. */
+static void contributions_are_added_where_there_are_several(void **state)
+{
+    struct cost *cost = cost_of_text(
+        HEAD "\"values\":[" VALUE(64) "," VALUE(128) "," VALUE(128) "," VALUE(128) "],\"steps\":["
+        STEP("BiasGrad", "wgrad", "c", "0", "3") "," STEP("BiasGrad", "wgrad", "b", "0", "2") ","
+        STEP("BiasGrad", "wgrad", "a", "0", "1") "," STEP("AddN", "wgrad", "a", "1,2,3", "")
+        "],\"returns\":[]}", NULL);
+
+    (void)state;
+    assert_non_null(cost);
+    assert_true(bytes(cost, (int[]){ 0, 0, 0 }, 0, 1) == 64 + 3 * 128);
+    assert_true(bytes(cost, (int[]){ 0, 1, 1 }, 1, 1) == 64 + 2 * 128);
+    /* It alone is the gradient. */
+    assert_true(bytes(cost, (int[]){ 0, 1, 1 }, 0, 1) == 64);
+    cost_free(cost);
+}
+
+/* Two tensors and statistics of a, a parameter of a and b: each aligned, and under ZeRO-1 in slices
+ * of what lies together.
+ */
+static void arrays_are_aligned_and_cut_as_a_run_has_them(void **state)
+{
+    struct cost *cost = cost_of_text(
+        "{\"schema\":\"tasuki-cost\",\"version\":1,\"micro_batch\":1,\"message_buffers\":2,"
+        "\"blocks\":[{\"name\":\"a\",\"forward\":1,\"dgrad\":1,\"parameters\":312,"
+        "\"statistics\":12,\"tensors\":[200,100,12],\"prepared\":1000},"
+        "{\"name\":\"b\",\"forward\":1,\"dgrad\":1}],\"shared\":[{\"name\":\"t\",\"bytes\":300,"
+        "\"blocks\":[\"a\",\"b\"]}]}", NULL);
+    struct plan_stage stages[] = { { .replicas = 2 }, { .replicas = 1 } };
+    struct plan plan = { .schedule = "1f1b", .chunks = 1, .pipelines = 1, .n_stages = 2,
+                         .stages = stages };
+    const int stage[] = { 0, 1 };
+    struct stage_arrays of;
+
+    (void)state;
+    assert_non_null(cost);
+    stage_arrays_get(cost, &plan, stage, 0, &of);
+    assert_true(of.parameters == 256 + 128 + 64 + 320 && of.statistics == 64);
+    assert_true(of.aligning == 4 * (56 + 28 + 52 + 20) && of.state == of.parameters);
+    /* Buckets of 16 KiB in two parts, two at once, and the shared one's 300 bytes in three. */
+    assert_true(of.sums == 2 * 8192 + 2 * 128);
+    stage_arrays_get(cost, &plan, stage, 1, &of);
+    assert_true(of.parameters == 320 && of.statistics == 0 && of.sums == 2 * 128);
+    plan.zero = true;
+    stage_arrays_get(cost, &plan, stage, 0, &of);
+    /* Half of 256 + 100 bytes, a third of 300, half of 12, and one more cut. */
+    assert_true(of.state == 192 + 128 + 64 + 64);
     cost_free(cost);
 }
 
@@ -180,6 +251,9 @@ int main(void)
         cmocka_unit_test(a_skip_has_its_gradient_from_each_stage),
         cmocka_unit_test(what_is_run_again_is_not_kept),
         cmocka_unit_test(what_crosses_in_another_layout_is_copied),
+        cmocka_unit_test(what_is_kept_of_groups_is_there_for_each),
+        cmocka_unit_test(contributions_are_added_where_there_are_several),
+        cmocka_unit_test(arrays_are_aligned_and_cut_as_a_run_has_them),
         cmocka_unit_test(a_file_of_its_own_says_the_same),
         cmocka_unit_test(what_contradicts_itself_is_refused),
     };
