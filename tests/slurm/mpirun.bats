@@ -176,7 +176,8 @@ check_bound() {
     export TASUKI
     check_bound "$two" text
     [ "$status" -eq 0 ]
-    [[ "$output" == "0 problems on 0 of 1 node" ]]
+    # In a container the versions of PMIx follow.
+    [[ "$output" == "0 problems on 0 of 1 node"* ]]
     check_bound "${two% *} ${two% *}" text
     [ "$status" -eq 3 ]
     [[ "$output" == *"ranks 0-1: more tasks than CPUs: all 2 may run on CPUs ${two% *} only"* ]]
