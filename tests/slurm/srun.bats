@@ -153,7 +153,8 @@ refused_by_tasks() {
     run srun --mpi=pmix -N4 --ntasks-per-node=2 "$TASUKI" topo --check --measure none
     echo "$output"
     [ "$status" -eq 0 ]
-    [ "$output" = "0 problems on 0 of 4 nodes" ]
+    # In a container the versions of PMIx follow.
+    [[ "$output" == "0 problems on 0 of 4 nodes"* ]]
 }
 
 @test "the topology of an allocation can be planned with elsewhere" {
