@@ -72,6 +72,7 @@ same_curve() {
 
 @test "a run that is not told what computes takes the GPU that is there" {
     echo "gpu 0000:1b:00.0" >machine
+    take_small mlp
     export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so
     on_fake "$TASUKI" train $model --stages 1 --micro-batches 1 --log default
     grep -q '"backend":"cuda"' default
@@ -304,8 +305,9 @@ TEXT
 
 @test "a plan and a checkpoint of 16 bits are gone on with so, and otherwise where that is said" {
     local data=$srcdir/tests/data/model/mlp net
-    net="--data $data/train.safetensors --threads 1 -q --lr 0.03"
-    on_fake "$TASUKI" plan "$data/model.onnx" --data "$data/train.safetensors" --global-batch 8 -q \
+    take_small mlp
+    net="--data $data/train.safetensors --cost mlp.json --threads 1 -q --lr 0.03"
+    on_fake "$TASUKI" plan "$data/model.onnx" --cost mlp.json --data "$data/train.safetensors" --global-batch 8 -q \
         --optimizer sgd --cluster flat:1,bandwidth=1e9,memory=1e9 --device cuda --precision fp16 \
         --threads 1 -o plan.json
     grep -q '"precision": "fp16"' plan.json
@@ -343,8 +345,9 @@ TEXT
 # The second GPU of the machine is the older one.
 @test "without bfloat16 on one GPU a run is in float16 on all, its loss scaled, and says so once" {
     local data=$srcdir/tests/data/model/mlp net lacks
-    net="--data $data/train.safetensors --threads 1 --lr 0.03 --device cuda"
+    net="--data $data/train.safetensors --cost mlp.json --threads 1 --lr 0.03 --device cuda"
     lacks="sm_70, which has no bfloat16: computed is in float16, with loss scaling"
+    take_small mlp
     printf 'gpu 0000:1b:00.0\ncompute 9.0\ngpu 0000:3d:00.0\ncompute 7.0\n' >machine
     run on_fake "$TASUKI" train "$data/model.onnx" $net --global-batch 8 --steps 2 --precision bf16 \
         --ranks-in-process 2 --stages 1 --replicas 2 --micro-batches 1 --checkpoint run --log log
@@ -363,7 +366,7 @@ TEXT
 
 @test "a plan, and a checkpoint, in bfloat16 are in float16 where there is none; TF32 is float32 there" {
     local data=$srcdir/tests/data/model/mlp net lacks plan
-    net="--data $data/train.safetensors --threads 1 --lr 0.03 --device cuda"
+    net="--data $data/train.safetensors --cost mlp.json --threads 1 --lr 0.03 --device cuda"
     lacks="sm_70, which has no bfloat16: computed is in float16, with loss scaling"
     plan="$data/model.onnx --data $data/train.safetensors --global-batch 8 --optimizer sgd
         --cluster flat:1,bandwidth=1e9,memory=1e9 --device cuda --threads 1 --cost mlp.json"
@@ -385,7 +388,7 @@ TEXT
     [[ "$output" == *"the GPU is $lacks"* ]]
     grep -q '"precision": "fp16"' old.json
     run on_fake "$TASUKI" train "$data/model.onnx" $net --global-batch 8 --steps 1 --stages 1 \
-        --cost mlp.json --precision tf32 --log tf32
+        --precision tf32 --log tf32
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *"sm_70, which has no TF32: computed is in float32"* ]]
@@ -666,6 +669,9 @@ json.dump(json.load(open("run/step-00000003/state.json"))["plan"], open("plan.js
         data="$srcdir/tests/data/model/$1"
         model="$data/model.onnx --data $data/train.safetensors --stages 1 --micro-batches 1"
         model="$model --global-batch 8 --batchnorm-samples 2 --steps 3 --lr 0.03 --threads 1 -q"
+        "$TASUKI" profile "$data/model.onnx" --data "$data/train.safetensors" --batch-size 8 \
+            --batchnorm-samples 2 --threads 1 -q -o cost.json
+        model="$model --cost cost.json"
         printf 'gpu 0000:1b:00.0\nerror %s %s\n' "$2" "$3" >machine
         "$TASUKI" train $model --log cpu.jsonl
         on_fake "$TASUKI" train $model --device cuda --log cuda.jsonl
