@@ -562,7 +562,7 @@ static double bound_all(struct search *s, double upper, bool keep)
     struct search *cuts = s->actual ? s->actual : s;
     bool zero = cuts->zero;
     struct bounding b = { .search = s, .cuts = cuts, .bound = upper, .upper = upper, .keep = keep,
-                          .flat = !s->actual && request_is_flat(s->cluster),
+                          .flat = !s->actual && s->flat,
                           .left = MOST_CUT, .each = mem_new(n, sizeof(struct trip)),
                           .ways = mem_new(n + 1, sizeof(struct trip)),
                           .slower = mem_new(n + 1, sizeof(double)),

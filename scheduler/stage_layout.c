@@ -536,7 +536,8 @@ static void laying_clear(struct laying *l)
 }
 
 double stage_layout_bytes(const struct cost *cost, const int *stage, int s, double samples,
-                          double group, enum backward_form form, enum plan_recompute recompute, int slots)
+                          double group, enum backward_form form, enum plan_recompute recompute,
+                          int slots)
 {
     struct laying l = { .cost = cost, .steps = cost->steps, .stage = stage, .s = s,
                         .samples = samples, .group = group,
@@ -653,7 +654,8 @@ static void add_up(const struct cost *cost, const struct plan *plan, int s,
     use->optimizer = whole(arrays.state / PARAMETER_BYTES * state);
     use->prepared = whole(versions * (dmax(0, sums.prepared - arrays.aligning) +
                                       prepared_again(cost, stage, s, samples)));
-    use->scratch = whole(stage_layout_bytes(cost, stage, s, samples, (double)plan->batchnorm_samples,
+    use->scratch = whole(stage_layout_bytes(cost, stage, s, samples,
+                                            (double)plan->batchnorm_samples,
                                             schedule_backward(schedule, s),
                                             plan->stages[s].recompute,
                                             schedule->stages[s].slots));
