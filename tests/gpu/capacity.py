@@ -48,7 +48,7 @@ class Capacity:
         self.checks, self.make_plan, self.path = checks, make_plan, path
         self.width, self.words, self.length, self.batch, *room = shape
         self.room = room[0] if room else 0
-        self.folder = os.path.join(checks.directory, "capacity")
+        self.folder = os.path.join(checks.args.models or checks.directory, "capacity")
         os.makedirs(self.folder, exist_ok=True)
 
     def model(self, layers):

@@ -5,10 +5,15 @@
 Operators beside the reference, curves of one stage and of several ranks in this process beside
 the CPU's, and of small networks beside PyTorch's on the same GPU, compute-sanitizer, the forecast of
 a step beside what was measured, how large a BERT fits, and samples a second beside PyTorch, eager
-and compiled, the last four where there is what they need. A check that fails does not end the others; the exit status is 1 where one has. TASUKI_GPU_PRELOAD is preloaded into what
-uses the GPU: the stand-in, whose results are not written among those of GPUs.
+and compiled, the last four where there is what they need. What only compares runs beside other such
+checks, as many as --jobs says, and networks that are timed are exported and compiled meanwhile; what
+is timed runs alone. A check that fails does not end the others; the exit status is 1 where one has.
+TASUKI_GPU_PRELOAD is preloaded into what uses the GPU: the stand-in, whose results are not written
+among those of GPUs.
 """
 import argparse
+import concurrent.futures
+import contextlib
 import datetime
 import json
 import os
@@ -18,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from peaks import peak
@@ -45,11 +51,16 @@ class Checks:
     def __init__(self, args, directory):
         self.args, self.directory = args, directory
         self.tasuki = os.path.join(args.build, "tasuki")
-        self.rows = []
-        self.path, self.head = "", {}
+        self.rows, self.lock, self.pytorch = [], threading.Lock(), threading.Lock()
+        self.pool = concurrent.futures.ThreadPoolExecutor(args.jobs)
+        self.rivals, self.ready = {}, set()
+        self.path, self.head, self.cache = "", {}, "cache"
+
+    def folder(self):
+        return tempfile.mkdtemp(dir=self.directory)
 
     def environment(self, **more):
-        env = dict(os.environ, TASUKI_CACHE_DIR=os.path.join(self.directory, "cache"),
+        env = dict(os.environ, TASUKI_CACHE_DIR=os.path.join(self.directory, self.cache),
                    TASUKI_PKGLIBDIR=os.path.join(self.args.build, ".libs"), **more)
         if os.environ.get("TASUKI_GPU_PRELOAD"):
             env.setdefault("LD_PRELOAD", os.environ["TASUKI_GPU_PRELOAD"])
@@ -69,16 +80,28 @@ class Checks:
 
     def train(self, options, wrapper=()):
         """The lines of the log."""
-        log = os.path.join(self.directory, "log.jsonl")
-        if os.path.exists(log):
-            os.remove(log)
+        log = os.path.join(self.folder(), "log.jsonl")
         self.call([*wrapper, self.tasuki, "train", *options, "--threads", "1", "-q",
                    "--log", log])
         with open(log, encoding="utf-8") as file:
             return [json.loads(line) for line in file]
 
     def row(self, check, what, function):
-        begin, row = time.time(), {"check": check, "what": what}
+        row = {"check": check, "what": what}
+        self.rows.append(row)
+        return self.pool.submit(self.fill, row, function)
+
+    def alone(self, check, what, function):
+        """When nothing else runs."""
+        self.finish()
+        self.row(check, what, function).result()
+
+    def finish(self):
+        self.pool.shutdown()
+        self.pool = concurrent.futures.ThreadPoolExecutor(self.args.jobs)
+
+    def fill(self, row, function):
+        begin = time.time()
         try:
             row.update(result="ok", figures=function() or {})
         except Skip as why:
@@ -87,9 +110,9 @@ class Checks:
                 subprocess.TimeoutExpired) as error:
             row.update(result="FAILED", note=str(error))
         row["seconds"] = round(time.time() - begin, 1)
-        self.rows.append(row)
-        print(f"gpu: {line_of(row)}", flush=True)
-        write(self)
+        with self.lock:
+            print(f"gpu: {line_of(row)}", flush=True)
+            write(self)
 
 
 def line_of(row):
@@ -131,25 +154,24 @@ def curve(checks, options, expected, ranks, plan, precision, spread=None):
     return {"off by": max(off), **({"PyTorch by": max(spread)} if spread else {})}
 
 
+def expected_losses(checks, options):
+    return losses(checks.train([*options, "--device", "cpu", "--stages", "1",
+                                "--micro-batches", "1"]))
+
+
 def curves(checks):
     for name in checks.args.curves.split(","):
         options = network(checks, name)
-        try:
-            expected = losses(checks.train([*options, "--device", "cpu", "--stages", "1",
-                                            "--micro-batches", "1"]))
-        except RuntimeError as error:
-            checks.rows.append({"check": "curve", "what": f"{name}, CPU", "result": "FAILED",
-                                "note": str(error), "seconds": 0})
-            continue
+        expected = checks.pool.submit(expected_losses, checks, options)
         for title, ranks, plan in PLANS:
             checks.row("curve", f"{name}, {title}",
-                       lambda o=options, e=expected, r=ranks, p=plan: curve(checks, o, e, r, p,
-                                                                            "float32"))
+                       lambda o=options, e=expected, r=ranks, p=plan:
+                       curve(checks, o, e.result(), r, p, "float32"))
         title, ranks, plan = PLANS[1]
         for narrow in ("bf16", "fp16"):
             checks.row("curve", f"{name}, {title}, {narrow}",
                        lambda o=options, e=expected, r=ranks, p=plan, n=narrow:
-                       curve(checks, o, e, r, p, n))
+                       curve(checks, o, e.result(), r, p, n))
 
 
 def sanitizer(checks, tool, name, precision):
@@ -183,55 +205,54 @@ def find_networks(checks):
     return path
 
 
+def models_folder(checks, name, table):
+    return os.path.join(checks.args.models or checks.directory, f"{name}-{table}")
+
+
 def of_pytorch(checks, name, table="LARGE"):
     """A network of large.py's table or of etc/bench/vs-pytorch: options, batch, and the network."""
     find_networks(checks)
     import compare
-    import networks
-    import large
-    chosen = getattr(large, table).get(name) or networks.NETWORKS[name]
-    folder = os.path.join(checks.args.models or checks.directory, f"{name}-{table}")
-    if not os.path.isdir(folder):
-        os.makedirs(folder + ".part", exist_ok=True)
-        compare.export(chosen, folder + ".part")
-        os.rename(folder + ".part", folder)
+    from rival import export, network_of
+    chosen, folder = network_of(name, table), models_folder(checks, name, table)
+    export(chosen, folder)
     return ([*compare.model_options(chosen, folder), *chosen.options], chosen.shape[0], chosen)
 
 
-def seconds_of_pytorch(chosen, steps, precision, compiled):
-    """Of a step, as Tasuki has it, too: the loss is read in each."""
-    import torch
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    tf32 = precision != "float32"
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
-    module = chosen.module().to(device)
-    x, target = (t.to(device) for t in chosen.batch())
-    optimizer, took = chosen.torch_optimizer(module.parameters()), []
-    forward = torch.compile(module) if compiled else module
-    narrow = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
-    scaler = torch.amp.GradScaler(device) if precision == "fp16" else None
-    for _ in range(steps + 3):
-        begin = time.perf_counter()
-        optimizer.zero_grad()
-        with torch.autocast(device, narrow, enabled=narrow is not None):
-            loss = chosen.torch_loss(forward(x), target)
-        if scaler:
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-        else:
-            loss.backward()
-            optimizer.step()
-        loss.item()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        took.append(time.perf_counter() - begin)
-    peak = torch.cuda.max_memory_allocated() if device == "cuda" else 0
-    del module, optimizer, forward, loss
-    if device == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-    return statistics.median(took[3:]), peak
+def timed(args):
+    """Networks, and the precisions of each."""
+    for word in args.networks.split(","):
+        name, _, own = word.partition(":")
+        yield name, own.split("+") if own else args.precisions.split(",")
+
+
+def prepare(checks, name):
+    """Start what times PyTorch's side, if that was not done before."""
+    find_networks(checks)
+    if name not in checks.rivals:
+        folder = models_folder(checks, name, "LARGE")
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+        checks.rivals[name] = subprocess.Popen(
+            [sys.executable, os.path.join(HERE, "rival.py"), name, checks.args.beside,
+             ",".join(dict(timed(checks.args))[name]), str(checks.args.steps), folder],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return checks.rivals[name]
+
+
+def answer(rival):
+    """The next line that is no library's."""
+    for line in rival.stdout:
+        if line.startswith(("{", "ready")):
+            return line
+    raise RuntimeError("PyTorch's side ended: what it said is above")
+
+
+def ready(checks, name):
+    rival = prepare(checks, name)
+    if rival.poll() is None and name not in checks.ready:
+        answer(rival)
+        checks.ready.add(name)
+    return rival
 
 
 def losses_of_pytorch(chosen, steps, precision):
@@ -254,7 +275,7 @@ def losses_of_pytorch(chosen, steps, precision):
 
 def plan_unmeasured(checks, options, memory=10**10):
     """A plan of one stage for a GPU with so many bytes, for which nothing is measured."""
-    path = os.path.join(checks.directory, "plan.json")
+    path = os.path.join(checks.folder(), "plan.json")
     checks.call([checks.tasuki, "plan", *options, "--device", "cuda", "--stages", "1",
                  "--micro-batches", "1", "--cluster", "flat:1,bandwidth=1e9,flops=1e14,"
                  f"memory-bandwidth=1e12,memory={memory}", "-q", "-o", path])
@@ -265,10 +286,11 @@ def torch_curve(checks, name, precision):
     """The same weights, from the ONNX file, and the same batch; beside PyTorch in float64, from which
     its own losses in this precision show what rounding does.
     """
-    options, batch, chosen = of_pytorch(checks, name, "SMALL")
-    expected = losses_of_pytorch(chosen, CURVE_STEPS, "float64")
-    spread = [abs(a - b) / abs(b) for a, b in
-              zip(losses_of_pytorch(chosen, CURVE_STEPS, precision), expected)]
+    with checks.pytorch:        # its switches and random numbers are the process's
+        options, batch, chosen = of_pytorch(checks, name, "SMALL")
+        expected = losses_of_pytorch(chosen, CURVE_STEPS, "float64")
+        narrow = losses_of_pytorch(chosen, CURVE_STEPS, precision)
+    spread = [abs(a - b) / abs(b) for a, b in zip(narrow, expected)]
     spread = [max(spread[:i + 1]) for i in range(len(spread))]
     model, data, more = options[0], options[1:3], ["--batchnorm-samples", str(batch)]
     plan = plan_unmeasured(checks, [model, *data, "--loss", f"{chosen.loss}:y,t", "--optimizer",
@@ -282,11 +304,14 @@ def of_log(log, event):
     return next(line for line in log if line.get("event") == event)
 
 
-def beside_pytorch(checks, chosen, precision, took):
+def beside_pytorch(rival, precision, took):
     figures = {}
-    for variant in filter(None, checks.args.beside.split(",")):
-        theirs, peak = seconds_of_pytorch(chosen, checks.args.steps, precision,
-                                          variant == "compile")
+    try:
+        print(precision, file=rival.stdin, flush=True)
+        theirs_all = json.loads(answer(rival))
+    except (OSError, RuntimeError) as error:
+        return {"PyTorch": str(error)}
+    for variant, (theirs, peak) in theirs_all.items():
         figures.update({f"PyTorch {variant} ms": 1e3 * theirs,
                         f"as fast as {variant}": theirs / took,
                         f"{variant} GB": peak / 1e9})
@@ -321,7 +346,8 @@ def tensor_cores(log, precision):
 
 
 def speed(checks, name, precision):
-    options, batch, chosen = digits(checks) if name == "digits" else of_pytorch(checks, name)
+    rival = None if name == "digits" else ready(checks, name)
+    options, batch, _ = of_pytorch(checks, name) if rival else digits(checks)
     log = checks.train([*options, "--device", "cuda", "--precision", precision, "--stages", "1",
                         "--micro-batches", "1", "--global-batch", str(batch), "--steps",
                         str(checks.args.steps + 3)])
@@ -336,8 +362,8 @@ def speed(checks, name, precision):
                "forecast holds": "yes" if abs(forecast / took - 1) <= FORECAST else "no"}
     if checks.args.tables:
         write_table(checks, name, precision, options, batch)
-    if chosen:
-        figures.update(beside_pytorch(checks, chosen, precision, took))
+    if rival and checks.args.beside:
+        figures.update(beside_pytorch(rival, precision, took))
     return figures
 
 
@@ -377,16 +403,29 @@ def begin(checks):
 
 def write(checks):
     path, head = checks.path, checks.head
+    rows = [row for row in checks.rows if "seconds" in row]
     with open(path + ".json", "w", encoding="utf-8") as file:
-        json.dump(dict(head, checks=checks.rows), file, indent=1)
+        json.dump(dict(head, checks=rows), file, indent=1)
         file.write("\n")
     with open(path + ".txt", "w", encoding="utf-8") as file:
         file.writelines(f"{name}: {value}\n" for name, value in head.items() if value)
-        file.writelines("\n" + line_of(row) for row in checks.rows)
+        file.writelines("\n" + line_of(row) for row in rows)
         file.write("\n")
 
 
+def prepare_all(checks, wanted):
+    """While other checks run, unless they need all of the memory."""
+    if "speed" in wanted and "capacity" not in wanted and checks.args.jobs > 1:
+        try:
+            for name, _ in timed(checks.args):
+                if name != "digits":
+                    prepare(checks, name)
+        except Skip:
+            pass                # the rows say it
+
+
 def run_all(checks, wanted):
+    prepare_all(checks, wanted)
     if "operators" in wanted:
         for program in ("test_ops", "test_cuda_product", "test_update", "test_chain"):
             checks.row("operators", program, lambda p=program: operators(checks, p))
@@ -406,12 +445,24 @@ def run_all(checks, wanted):
                 checks.row("sanitizer", f"{tool}, {name}, {precision}",
                            lambda t=tool, n=name, p=precision: sanitizer(checks, t, n, p))
     if "capacity" in wanted:
-        checks.row("capacity", "BERT, bf16", lambda: capacity(checks, checks.args.capacity))
+        checks.alone("capacity", "BERT, bf16", lambda: capacity(checks, checks.args.capacity))
+    checks.finish()
     if "speed" in wanted:
-        for name in checks.args.networks.split(","):
-            for precision in checks.args.precisions.split(","):
-                checks.row("speed", f"{name}, {precision}",
-                           lambda n=name, p=precision: speed(checks, n, p))
+        speeds(checks)
+
+
+def speeds(checks):
+    """Costs that were measured beside other checks are worth nothing."""
+    checks.cache = "quiet"
+    for name in checks.rivals:
+        with contextlib.suppress(RuntimeError):     # then its row says so
+            ready(checks, name)
+    for name, precisions in timed(checks.args):
+        for precision in precisions:
+            checks.alone("speed", f"{name}, {precision}",
+                         lambda n=name, p=precision: speed(checks, n, p))
+        if name in checks.rivals:
+            checks.rivals[name].communicate()
 
 
 def main():
@@ -424,9 +475,12 @@ def main():
                         help="of the BERT whose layers are counted")
     parser.add_argument("--curves", default=",".join(CURVES), help="of tests/data/model")
     parser.add_argument("--torch-curves", default=",".join(TORCH_CURVES), help="of large.py, small")
+    parser.add_argument("--jobs", type=int, default=max(1, min(8, (os.cpu_count() or 1) // 2)),
+                        help="of what only compares, at once")
     parser.add_argument("--steps", type=int, default=50, help="of what is timed")
     parser.add_argument("--networks", default="digits,mlp,resnet18,encoder-0,bert-large,"
                         "gpt2-medium,llama-1.3b,resnet50,vit-large",
+                        metavar="NAME[:PRECISION+…],…",
                         help="that are timed; all but digits need a Python with torch and onnx")
     parser.add_argument("--precisions", default="float32,tf32,bf16",
                         help="in which they are timed; fp16 is there, too")
