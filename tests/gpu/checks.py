@@ -40,6 +40,7 @@ SPREADS = 3         # of what PyTorch itself is off
 FORECAST = 0.05
 TORCH_CURVES = ["mlp", "cnn", "encoder", "bert", "gpt2", "llama", "resnet50", "vit"]
 CURVE_STEPS = 5
+LIBRARY_KERNEL = re.compile("cudnn|cublas|cutlass|xmma|nvjet", re.I)
 SANITIZED = [("cnn", "float32"), ("cnn", "bf16"), ("causal", "bf16")]
 
 
@@ -174,14 +175,35 @@ def curves(checks):
                        curve(checks, o, e.result(), r, p, n))
 
 
+def hazards(text):
+    """Of what racecheck wrote, how many are in kernels of libraries, which wait for each other by
+    barriers in memory, that it does not know. Any other is an error.
+    """
+    found = re.findall(r"(?:Write|Read|Atomic) access at (?:void )?(\S+)", text)
+    own = [name for name in found if not LIBRARY_KERNEL.search(name)]
+    if own:
+        raise RuntimeError(f"racecheck: hazards in {', '.join(sorted(set(own)))}")
+    said = re.search(r"RACECHECK SUMMARY: (\d+) hazards?", text)
+    if not said or (int(said[1]) and not found):
+        raise RuntimeError("racecheck: " + (text.strip().splitlines() or ["wrote nothing"])[-1])
+    return {"hazards, all in libraries": int(said[1])} if found else {}
+
+
 def sanitizer(checks, tool, name, precision):
     program = shutil.which("compute-sanitizer")
     if not program:
         raise Skip("no compute-sanitizer")
     if os.environ.get("TASUKI_GPU_PRELOAD"):
         raise Skip("a stand-in, no GPU")
+    wrapper, written = [program, "--tool", tool], os.path.join(checks.folder(), "racecheck")
+    wrapper += (["--print-limit", "0", "--log-file", written] if tool == "racecheck"
+                else ["--error-exitcode", "9"])
     checks.train([*network(checks, name), "--device", "cuda", "--stages", "1", "--precision",
-                  precision], [program, "--tool", tool, "--error-exitcode", "9"])
+                  precision], wrapper)
+    if tool != "racecheck":
+        return None
+    with open(written, encoding="utf-8", errors="replace") as file:
+        return hazards(file.read())
 
 
 def digits(checks):

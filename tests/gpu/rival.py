@@ -50,7 +50,7 @@ class Rival:
     def forward(self, variant):
         if variant != "compile":
             return self.module
-        if not self.compiled:
+        if self.compiled is None:
             self.compiled = self.torch.compile(self.module)
         return self.compiled
 

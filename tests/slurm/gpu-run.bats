@@ -57,6 +57,28 @@ for precision in ("tf32", "bf16", "fp16"):
 END
 }
 
+@test "hazards that racecheck sees in kernels of libraries are counted, others fail" {
+    PYTHONPATH=$srcdir/tests/gpu PYTHONDONTWRITEBYTECODE=1 python3 - <<'END'
+from checks import hazards
+def race(write, read):
+    return (f"========= Error: Race reported between Write access at {write}+0x4d00\n"
+            f"=========     and Read access at {read}+0x1f40 [128 hazards]\n")
+def summary(n):
+    return f"========= RACECHECK SUMMARY: {n} hazards displayed ({n} errors, 0 warnings)\n"
+sdpa = "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x64_kernel0_0"
+own = "void softmax_rows_float(cuda_softmax)"
+assert hazards(summary(0)) == {}
+assert hazards(race(sdpa, sdpa) + summary(1)) == {"hazards, all in libraries": 1}
+for text in (race(sdpa, sdpa) + race(own, own) + summary(2), race(sdpa, own) + summary(1),
+             summary(3), ""):
+    try:
+        hazards(text)
+    except RuntimeError:
+        continue
+    raise AssertionError(text)
+END
+}
+
 needs_torch() {
     for python in "${TASUKI_PYTHON-}" python3; do
         [ -n "$python" ] && "$python" -c 'import torch, onnx, onnxscript' 2>/dev/null && return
