@@ -201,6 +201,20 @@ scheduler; where more are meant, mpirun --oversubscribe, or TASUKI_OVERSUBSCRIBE
     done
 }
 
+# The ranks sleep in instructions, the others wait for them.
+@test "that nothing moves is said before anybody gives up, and that it moves again" {
+    export TASUKI_TEST_DELAY=3:9000000
+    run timeout 120 "$TASUKI" train $RUN --ranks-in-process 3 --stages 3 --steps 1 \
+        --micro-batches 2 --warn-after 2 --log "$DIR/log"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"warning: nothing has moved for "*" seconds (--warn-after); where the ranks are:"* ]]
+    grep -qE 'warning: ranks? [0-2](, [0-2])?: step 1, stage [0-2], [A-Z]+' <<<"$output"
+    grep -qE 'warning: it moves again, after [0-9]+ seconds$' <<<"$output"
+    grep -E '^\{"event":"(standstill|moves)"' "$DIR/log" | head -2 | tail -1 | grep -q '"moves"'
+    grep -qE '^\{"event":"standstill","seconds":[2-9][0-9.]*,"ranks":\[\{"ranks":\[[0-2]' "$DIR/log"
+}
+
 @test "a signal ends the step on all ranks, writes a checkpoint and exits 75" {
     "$TASUKI" train $RUN --precision float64 --steps 1000000 --ranks-in-process 4 --stages 2 \
         --replicas 2,2 --checkpoint "$DIR/out" --log "$DIR/log" &

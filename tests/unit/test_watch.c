@@ -737,7 +737,7 @@ static void that_nothing_moves_is_said_once_and_when_it_moves_again(void **state
         watch_end_remarks(&w);
     }
     assert_int_equal(told.again, 1);
-    w.longest = 60;                         /* such waits have passed before */
+    w.still.longest = 60;                       /* such waits have passed before */
     atomic_store(&comm.patience.remarkable, 1);
     watch_look_for_standstill(&w);
     watch_end_remarks(&w);
