@@ -580,6 +580,8 @@ static void all_have_left_ten_seconds_after_the_silence_was_too_long(void **stat
         assert_true(GATHERING + CUT_OFF + watch_leaving(WATCH_CUT, bound) + 1 < 9.5);
         assert_true(watch_leaving(WATCH_SILENT, bound) >= 4);
         assert_true(stopped + 3 + watch_leaving(WATCH_SILENT, bound) + 1 < stopped + 9.5);
+        assert_true(watch_leaving(WATCH_STUCK, bound) >= 4);
+        assert_true(3 + watch_leaving(WATCH_STUCK, bound) + 1 < 9.5);
         assert_true(5 + watch_leaving(WATCH_DIED, bound) + 1 < bound + 9.5);
         assert_true(watch_leaving(WATCH_DIED, bound) <= 20);
     }
