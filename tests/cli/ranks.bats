@@ -177,6 +177,32 @@ scheduler; where more are meant, mpirun --oversubscribe, or TASUKI_OVERSUBSCRIBE
     [[ "$output" == *"the nodes of this job are not known: PBS_NODEFILE=/nonexistent: No such file"* ]]
 }
 
+# All that the scheduler sets is there, and no more of it.
+@test "in environments that were recorded of jobs, topo and train know their nodes and slots" {
+    local job words title nodes n=0
+    for job in "$srcdir"/tests/data/{pbs,pjm,sge}/*; do
+        mapfile -t words < <(sed -E "s,^(PBS_NODEFILE|PJM_O_NODEINF|PE_HOSTFILE)=.*,\1=$job/nodes,;
+            /^TMPDIR=/d" "$job/environment")
+        title=$(sed '/^#/d' "$job/expected" | head -n 1)
+        nodes=$(sed -E 's/.*: ([0-9]+) nodes?.*/\1/' <<<"$title")
+        run env -u SLURM_JOB_ID "${words[@]}" "$TASUKI" topo
+        echo "${job#"$srcdir"/}: ${lines[0]}"
+        [ "$status" -eq 0 ]
+        [ "${lines[0]}" = "$title" ]
+        run env -u SLURM_JOB_ID "${words[@]}" "$TASUKI" train $RUN --ranks-in-process 2 --steps 1
+        echo "$output"
+        [ "$status" -eq 0 ]
+        if [ "$nodes" -gt 1 ]; then
+            [[ "$output" == *"warning: $((nodes - 1)) of the job's $nodes nodes have no rank ("*"=$job/nodes); \
+use mpirun -n "* ]]
+        else
+            [[ "$output" != *"have no rank"* ]]
+        fi
+        n=$((n + 1))
+    done
+    [ $n -ge 7 ]
+}
+
 @test "what all ranks find wrong is said once" {
     cp "$DEMO/digits-train.safetensors" "$DIR/data.safetensors"
     truncate -s 5000 "$DIR/data.safetensors"
