@@ -60,6 +60,17 @@ static void note_energy(struct launcher *l, double kwh)
     l->told_kwh++;
 }
 
+/* Could the ranks say how they ended? Where not, they have said why on the terminal. */
+static bool could_tell(const struct launcher *l)
+{
+    struct err err = { 0 };
+
+    if (fate_check(l->fate, &err) == 0)
+        return true;
+    log_warning("%s: nothing is tried again where checkpoints cannot be written", err.text);
+    return false;
+}
+
 /* '*code', srun's, becomes that of the run; '*why' of what was lost is malloc'ed. */
 static enum outcome judge(struct launcher *l, int *code, char **why)
 {
@@ -73,7 +84,7 @@ static enum outcome judge(struct launcher *l, int *code, char **why)
     outcome = none ? OUTCOME_NONE : of_code(*code);
     if (none)
         *why = mem_strdup("srun could not start the step");
-    if (l->fate && n == 0 && outcome == OUTCOME_FAILED && *code != EXIT_USAGE) {
+    if (l->fate && n == 0 && outcome == OUTCOME_FAILED && *code != EXIT_USAGE && could_tell(l)) {
         outcome = OUTCOME_LOST;
         *why = mem_printf("the step ended with %d, and no rank said why", *code);
     }

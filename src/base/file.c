@@ -267,6 +267,8 @@ int file_write(const char *path, const void *data, size_t size, struct err *err)
         fflush(stdout);
         return file_write_all(STDOUT_FILENO, "standard output", data, size, err);
     }
+    if (file_check_link(path, err) < 0)
+        return -1;
     if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
         return err_set(err, "%s: is a directory", path);
     if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))

@@ -45,7 +45,8 @@ void file_map_drop(const struct file_map *map, const void *data, size_t bytes);
 void file_map_close(struct file_map *map);
 
 /* Write 'size' bytes under a temporary name in the same directory, fsync, rename over
- * 'path'. On failure nothing is left behind and an older 'path' is untouched. "-" is stdout.
+ * 'path'. On failure nothing is left behind and an older 'path' is untouched. "-" is stdout. Fails
+ * where file_check_link() does.
  */
 int file_write(const char *path, const void *data, size_t size, struct err *err);
 

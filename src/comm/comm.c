@@ -605,6 +605,8 @@ void comm_follow(struct comm *comm, struct err *err)
 void comm_set_words(struct comm *comm, const struct comm_words *words)
 {
     watch_set_words(comm->watch, words);
+    if (comm->driver->attend)
+        comm->driver->attend(comm, words);
 }
 
 void comm_last_words(struct comm *comm, const struct watch_verdict *verdict,

@@ -11,7 +11,7 @@
 #include "comm/patience.h"
 #include "comm/where.h"
 
-#define COMM_DRIVER_VERSION 9
+#define COMM_DRIVER_VERSION 10
 #define COMM_DRIVER_SYMBOL "tasuki_comm_driver"
 
 struct comm_driver {
@@ -52,6 +52,8 @@ struct comm_driver {
     void (*fail)(struct comm *comm, const char *why);
     /* NULL, or: where all ranks are, [size] to be freed. */
     struct sighting *(*look)(struct comm *comm);
+    /* NULL, or: whom to tell that nothing moves, where nobody watches; see comm_set_words(). */
+    void (*attend)(struct comm *comm, const struct comm_words *words);
 };
 
 struct comm {

@@ -277,4 +277,5 @@ const struct comm_driver comm_threads_driver = {
     .collective = threads_collective,
     .fail = threads_fail,
     .look = threads_look,
+    .attend = threads_attend,
 };

@@ -13,6 +13,7 @@
 
 struct threads_request;
 struct team;
+struct lookout;
 
 /* Messages to one rank that wait for their counterpart, oldest first. */
 struct box {
@@ -39,6 +40,7 @@ struct hub {
     atomic_bool told;           /* rank 0 knows */
     struct comm **comms;        /* [size]; NULL: not there */
     struct team *teams;         /* groups that are open on any rank */
+    struct lookout *lookout;    /* rank 0's; NULL: nobody is to be told that nothing moves */
 };
 
 static inline struct hub *hub_of(const struct comm *comm)
@@ -63,6 +65,9 @@ struct threads_request {
     struct sum *sum;
     int phase;
 };
+
+/* threads_remark.c */
+void threads_attend(struct comm *comm, const struct comm_words *words);
 
 /* threads_data.c */
 struct comm_request *threads_request_new(struct comm *comm);

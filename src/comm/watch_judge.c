@@ -18,7 +18,7 @@
 #define SILENT 20.0         /* seconds without a word, and no less: then it does not run */
 #define REACHED 6.0         /* seconds since its kernel answered; else its node may be cut off */
 
-/* All are gone WITHIN seconds after those of silence, whatever they do (see HACKING.md). */
+/* All are gone WITHIN seconds after those of silence, or the deadline, whatever they do (HACKING.md). */
 #define WITHIN 10.0
 #define LAST_WORDS 1        /* of the thread, where the main one does not come to speak */
 #define SLACK 1.0           /* for a machine that is busy, and launch_linger() */
@@ -31,6 +31,8 @@ static double verdict_takes(enum watch_cause cause, double bound)
 {
     if (cause == WATCH_CUT)
         return bound + GATHERING + CUT_OFF;
+    if (cause == WATCH_STUCK)               /* from the deadline on */
+        return bound + ANSWERS + SECOND;
     return cause == WATCH_SILENT ? dmax(bound, SILENT) + ANSWERS + SECOND : SILENCE;
 }
 

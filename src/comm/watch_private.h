@@ -10,6 +10,7 @@
 
 #include "base/oom.h"
 #include "comm/driver.h"
+#include "comm/stillness.h"
 #include "comm/watch.h"
 #include "comm/watch_link.h"
 
@@ -68,8 +69,7 @@ struct watch {
     double beat_at, asked_at, look_at;
     double leave_by;                /* clock; once 'decided' */
 
-    double still_since, longest;    /* nothing moves, clock, 0: it does; seconds, what has passed */
-    bool remarked;                  /* that was said */
+    struct stillness still;
 
     pthread_mutex_t lock;           /* of what follows */
     pthread_cond_t told;

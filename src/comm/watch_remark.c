@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/extreme.h"
 #include "base/mem.h"
 #include "comm/watch_private.h"
 
@@ -91,27 +90,19 @@ static bool some_wait(struct watch *w)
     return wait;
 }
 
-/* Waits that have passed, as for the first compilation, are not remarked on again. */
 void watch_look_for_standstill(struct watch *w)
 {
-    double time = clock_now(), stood;
-    bool wait;
+    double stood;
 
     if (w->comm->rank != 0 || w->decided)
         return;
-    wait = some_wait(w);
-    if (wait && w->still_since <= 0)
-        w->still_since = time - w->comm->patience.remark;
-    if (w->still_since <= 0)
-        return;
-    stood = time - w->still_since;
-    if (wait) {
-        w->remarked = w->remarked || (stood > w->longest && begin_to_say(w, stood, false));
-        return;
-    }
-    if (w->remarked)
+    switch (stillness_look(&w->still, some_wait(w), w->comm->patience.remark, &stood)) {
+    case STILLNESS_NO_NEWS:
+        break;
+    case STILLNESS_LASTS:
+        w->still.remarked = begin_to_say(w, stood, false);
+        break;
+    case STILLNESS_OVER:
         (void)begin_to_say(w, stood, true);
-    w->longest = dmax(w->longest, stood);
-    w->still_since = 0;
-    w->remarked = false;
+    }
 }

@@ -17,6 +17,8 @@
 #include "base/mem.h"
 #include "comm/comm.h"
 
+#define FATE_BYTES 1024     /* of one: about so many */
+
 static double now(void)
 {
     struct timespec t;
@@ -81,6 +83,24 @@ void fate_tell(const struct comm *comm, int code, bool agreed, double kwh, const
         leave(directory, rank, line);
     json_decref(json);
     free(line);
+}
+
+int fate_check(const char *directory, struct err *err)
+{
+    static const char text[FATE_BYTES];
+    char *name = mem_printf("%s/.room", directory);
+    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600), number = 0;
+
+    if (fd < 0 || write(fd, text, sizeof(text)) < 0 || fsync(fd) < 0)
+        number = errno;
+    if (fd >= 0) {
+        close(fd);
+        unlink(name);
+    }
+    free(name);
+    if (number == ENOSPC || number == EDQUOT || number == EROFS)
+        return err_set(err, "%s: %s", directory, strerror(number));
+    return 0;
 }
 
 static bool is_fate(DIR *folder, const char *name)

@@ -29,6 +29,10 @@ struct fate {
 int fate_make(const char *directory, struct err *err);
 /* Leave it, where a launcher has asked for it; what fails is no error. Before comm_close(). */
 void fate_tell(const struct comm *comm, int code, bool agreed, double kwh, const char *text);
+/* -1 with 'err' where none can be left since the disk is full, or can only be read; any other trouble
+ * is none of the disk's.
+ */
+int fate_check(const char *directory, struct err *err);
 /* Those of a directory, the earliest failure first, and what did not fail last; what cannot be
  * read is passed over.
  */

@@ -356,11 +356,14 @@ int safetensors_write(const char *path, int n, const struct safetensors_tensor *
 int safetensors_replace(const char *path, int n, const struct safetensors_tensor *tensors,
                         struct err *err)
 {
-    /* A link stays a link: what it points to is replaced. */
-    char *target = realpath(path, NULL), *temporary;
+    char *target, *temporary;
     struct stat status;
     int bad;
 
+    if (file_check_link(path, err) < 0)
+        return -1;
+    /* A link stays a link: what it points to is replaced. */
+    target = realpath(path, NULL);
     if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
         free(target);
         return err_set(err, "%s: not a regular file", path);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/buckets.h"
@@ -198,9 +199,14 @@ static int open_inputs(struct session *s, struct err *err)
     return open_initial(s, err);
 }
 
-/* A directory that cannot be written shows now, not after hours. */
-static int probe_directories(struct session *s, struct err *err)
+/* What cannot be written shows now, not after hours. */
+static int probe_outputs(struct session *s, struct err *err)
 {
+    const char *files[] = { s->settings.trace, s->settings.gradients };
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        if (files[i] && file_check_link(files[i], err) < 0)
+            return -1;
     if (s->settings.stage_to && staging_probe(s->settings.stage_to, err) < 0)
         return -1;
     return s->settings.checkpoint ? session_lock(s, err) : 0;
@@ -392,7 +398,7 @@ int session_open(struct session *session, const struct train_settings *settings,
         session_find_checkpoint(s, err) < 0 || session_open_initial(s, err) < 0 ||
         session_agree(s, open_inputs(s, err) < 0 ||
                              complete_settings(s, err) < 0 ||
-                             (!settings->dry_run && probe_directories(s, err) < 0) ||
+                             (!settings->dry_run && probe_outputs(s, err) < 0) ||
                              open_journal(s, err) < 0, err) ||
         (s->resumed && settings->best != BEST_NONE && session_resume_best(s, err) < 0) ||
         session_agree(s, check_data(s, err) < 0 ||

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/mem.h"
 
 #define PLACES 64               /* runs of one user on a node at a time */
@@ -27,6 +28,8 @@ int staging_probe(const char *parent, struct err *err)
 {
     struct stat status;
 
+    if (file_check_link(parent, err) < 0)
+        return -1;
     if (stat(parent, &status) < 0 || access(parent, W_OK | X_OK) < 0)
         return err_set(err, "--stage-to: %s: %s", parent, strerror(errno));
     return S_ISDIR(status.st_mode) ? 0

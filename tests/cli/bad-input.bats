@@ -216,6 +216,62 @@ in_box='mount -t tmpfs -o "$1" none "$2" || exit 99; shift 2; "$@"; code=$?
     each "$DIR/file" --checkpoint "$DIR/file/c"
 }
 
+# As in the folder of a project: anybody of the group may put links there.
+@test "links that another user made are refused, whatever is written, and what they lead to stays" {
+    [ "$(id -u)" -eq 0 ] || skip "needs root, to be another user"
+    local option
+    mkdir -m 1777 "$DIR/project"
+    mkdir "$DIR/private"
+    echo precious >"$DIR/private/file"
+    chown 65534 "$DIR/project"
+    ln -s "$DIR/private" "$DIR/project/folder"
+    ln -s "$DIR/private/file" "$DIR/project/file"
+    chown -h 1234 "$DIR"/project/*
+    for option in checkpoint stage-to; do
+        each "project/folder.* is a link that another user made" --$option "$DIR/project/folder"
+    done
+    for option in log trace prometheus dump-gradients; do
+        each "project/file.* is a link that another user made" --$option "$DIR/project/file"
+        train 1 "is a link that another user made" --$option "$DIR/project/folder/new"
+    done
+    refused 1 "is a link that another user made" "$TASUKI" plan "$DEMO/digits.onnx" --data \
+        "$DIR/good.safetensors" --global-batch 48 --cluster flat:2,bandwidth=1e9 -q \
+        -o "$DIR/project/file"
+    [ "$(cat "$DIR/private/file")" = precious ]
+    [ "$(ls "$DIR/private")" = file ]
+}
+
+# Whose default access list, as "setfacl -d -m u:12345:rwx" leaves it, holds in place of the umask.
+@test "a project's group and access list share all that a run writes" {
+    local file files="project/log project/prom project/trace project/c/latest
+        project/c/step-00000002/state.json project/c/step-00000002/shard-0000.safetensors"
+    mkdir -m 2775 "$DIR/of-group"
+    [ "$(id -u)" -ne 0 ] || chgrp 100 "$DIR/of-group"
+    cp -a "$DIR/of-group" "$DIR/of-list"
+    python3 -c '
+import os, struct, sys
+entries = [(1, 7, -1), (2, 7, 12345), (4, 5, -1), (16, 7, -1), (32, 0, -1)]
+os.setxattr(sys.argv[1], "system.posix_acl_default",
+            struct.pack("<i", 2) + b"".join(struct.pack("<HHi", *e) for e in entries))' \
+        "$DIR/of-list" || skip "no access lists here"
+    for folder in "$DIR/of-group" "$DIR/of-list"; do
+        local mask=002
+        [ "$folder" = "$DIR/of-group" ] || mask=077
+        (umask $mask && digits --checkpoint "$folder/c" --log "$folder/log" \
+            --prometheus "$folder/prom" --trace "$folder/trace")
+        for file in $files; do
+            file=${file/project/"$folder"}
+            stat -c '%A %g %n' "$file"
+            [ "$(stat -c %g "$file")" = "$(stat -c %g "$folder")" ]
+            [[ "$(stat -c %A "$file")" == -rw-rw-* ]]
+            [ $mask = 002 ] || python3 -c '
+import os, sys
+os.getxattr(sys.argv[1], "system.posix_acl_access")' "$file"
+        done
+        [[ "$(stat -c %A "$folder/c/step-00000002")" == drwxrw[xs]* ]]
+    done
+}
+
 @test "a log that cannot be written is refused" {
     each 'log' --log "$DIR/no/such/directory/log.jsonl"
 }

@@ -116,7 +116,8 @@ setup() {
         . /usr/share/bash-completion/bash_completion; _completion_loader tasuki
         for command in $(tasuki --help | awk "/^  [a-z]/ { print \$1 }"); do
             for option in $(tasuki $command --help |
-                    sed -nE "s/^  (-., |    )--(\[no-\])?([a-z0-9-]+).*/--\3/p"); do
+                    sed -nE "s/^  (-., |    )--(\[no-\])?([a-z0-9-]+).*/--\3 \2\3/p" |
+                    sed "s/ \[no-\]/ --no-/; s/ [^-].*//"); do
                 COMP_WORDS=(tasuki $command ${option%?}) COMP_CWORD=2 COMPREPLY=()
                 _tasuki
                 [[ " ${COMPREPLY[*]} " == *" $option "* ]] || echo "no $option of $command"
@@ -144,21 +145,25 @@ setup() {
     done
 }
 
-# Another user, on the login node: $init makes "module" known.
+# Another user, on the login node: $init makes "module" known. With --mpi=pmix, and where that is the
+# site's default without.
 srun_by_module() {
     run "$lab" run timeout 100 setpriv --reuid=65534 --regid=65534 --clear-groups \
         env -u TASUKI_PKGLIBDIR HOME=/nonexistent bash --noprofile --norc -c '
-        cd / && . "$1" && module use "$PREFIX/share/tasuki/modulefiles" && module load tasuki &&
-        srun --mpi=pmix -N2 --ntasks-per-node=1 tasuki topo --measure=none' bash "$init"
+        cd / && . "$1" && module use "$PREFIX/share/tasuki/modulefiles" &&
+        export MANPAGER=cat TASUKI_MEASURE=none &&
+        module load tasuki && man tasuki && srun -N2 tasuki topo && srun --mpi=pmix -N2 tasuki topo' \
+        bash "$init"
     echo "$output"
     [ "$status" -eq 0 ]
-    [[ "$output" == *n1* && "$output" == *n2* ]]
+    [[ "$output" == *$'\nNAME\n     tasuki '* ]]
+    [ "$(grep -c '  rank 1  *n2 ' <<<"$output")" -eq 2 ]
 }
 
 slurm_up() {
     local reason
     [ -e "$PREFIX/lib/tasuki/tasuki-mpi.so" ] || skip "built without MPI"
-    export LAB_DIR=$ROOT/lab LAB_NODES=2 LAB_CPUS=4
+    export LAB_DIR=$ROOT/lab LAB_NODES=2 LAB_CPUS=4 LAB_MPI=pmix
     reason=$("$lab" why-not) || reason=
     [ -z "$reason" ] || skip "$reason"
     "$lab" up

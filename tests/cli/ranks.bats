@@ -177,6 +177,32 @@ scheduler; where more are meant, mpirun --oversubscribe, or TASUKI_OVERSUBSCRIBE
     [[ "$output" == *"the nodes of this job are not known: PBS_NODEFILE=/nonexistent: No such file"* ]]
 }
 
+# All that the scheduler sets is there, and no more of it.
+@test "in environments that were recorded of jobs, topo and train know their nodes and slots" {
+    local job words title nodes n=0
+    for job in "$srcdir"/tests/data/{pbs,pjm,sge}/*; do
+        mapfile -t words < <(sed -E "s,^(PBS_NODEFILE|PJM_O_NODEINF|PE_HOSTFILE)=.*,\1=$job/nodes,;
+            /^TMPDIR=/d" "$job/environment")
+        title=$(sed '/^#/d' "$job/expected" | head -n 1)
+        nodes=$(sed -E 's/.*: ([0-9]+) nodes?.*/\1/' <<<"$title")
+        run env -u SLURM_JOB_ID "${words[@]}" "$TASUKI" topo
+        echo "${job#"$srcdir"/}: ${lines[0]}"
+        [ "$status" -eq 0 ]
+        [ "${lines[0]}" = "$title" ]
+        run env -u SLURM_JOB_ID "${words[@]}" "$TASUKI" train $RUN --ranks-in-process 2 --steps 1
+        echo "$output"
+        [ "$status" -eq 0 ]
+        if [ "$nodes" -gt 1 ]; then
+            [[ "$output" == *"warning: $((nodes - 1)) of the job's $nodes nodes have no rank ("*"=$job/nodes); \
+use mpirun -n "* ]]
+        else
+            [[ "$output" != *"have no rank"* ]]
+        fi
+        n=$((n + 1))
+    done
+    [ $n -ge 7 ]
+}
+
 @test "what all ranks find wrong is said once" {
     cp "$DEMO/digits-train.safetensors" "$DIR/data.safetensors"
     truncate -s 5000 "$DIR/data.safetensors"
@@ -199,6 +225,20 @@ scheduler; where more are meant, mpirun --oversubscribe, or TASUKI_OVERSUBSCRIBE
         one_error 1 "t.bin: token 200 is 65535, the header says a vocabulary of 7"
         [[ "$output" =~ error:\ rank\ [0-3]\ \( ]]
     done
+}
+
+# The ranks sleep in instructions, the others wait for them.
+@test "that nothing moves is said before anybody gives up, and that it moves again" {
+    export TASUKI_TEST_DELAY=3:9000000
+    run timeout 120 "$TASUKI" train $RUN --ranks-in-process 3 --stages 3 --steps 1 \
+        --micro-batches 2 --warn-after 2 --log "$DIR/log"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"warning: nothing has moved for "*" seconds (--warn-after); where the ranks are:"* ]]
+    grep -qE 'warning: ranks? [0-2](, [0-2])?: step 1, stage [0-2], [A-Z]+' <<<"$output"
+    grep -qE 'warning: it moves again, after [0-9]+ seconds$' <<<"$output"
+    grep -E '^\{"event":"(standstill|moves)"' "$DIR/log" | head -2 | tail -1 | grep -q '"moves"'
+    grep -qE '^\{"event":"standstill","seconds":[2-9][0-9.]*,"ranks":\[\{"ranks":\[[0-2]' "$DIR/log"
 }
 
 @test "a signal ends the step on all ranks, writes a checkpoint and exits 75" {

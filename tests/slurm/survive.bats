@@ -29,6 +29,7 @@ start_training() {
     export TASUKI demo=$srcdir/etc/demo dir
     "${run_by[@]}" timeout -s KILL 280 mpirun "${spread[@]}" -n "$ranks" sh -c '
         echo $$ >"$dir/pid.$OMPI_COMM_WORLD_RANK"
+        [ "$OMPI_COMM_WORLD_RANK" != "${hangs:-none}" ] || export TASUKI_TEST_DELAY=1:900000000
         exec "$TASUKI" train "$demo/digits.onnx" --data "$demo/digits-train.safetensors" \
             --precision float64 --global-batch 32 --batchnorm-samples 8 --seed 5 \
             --micro-batches 2 --threads 1 --log "$dir/log" "$@" \
@@ -135,6 +136,22 @@ wait_for_lines() {
     [ $code -ne 0 ]
     cat "$dir"/said.[12] | grep -E "error: a process does not run; $(silent_rank 0 '.*' 0); rank [12] "
     ! grep error "$dir/said.0"
+}
+
+# Its main thread sleeps in an instruction, the others wait for it.
+@test "a rank that hangs and lives is named, and all have left ten seconds after --deadline" {
+    mpirun --enable-recovery -n 1 true || skip "this mpirun has no --enable-recovery"
+    export hangs=1
+    spread=(--enable-recovery)
+    start_training 3 --stages 3 --replicas 1,1,1 --deadline 20
+    wait_for_lines 1 '"event":"start"'
+    began=$EPOCHREALTIME
+    until_gone 32 some_left 0 1 2
+    echo "# all ranks were gone $took s after one had hung" >&3
+    wait $step || true      # 0: it was told to carry on
+    cat "$dir"/said.*
+    [ "$(cat "$dir"/said.* | grep -cE "error: nothing moved for 20 seconds; rank 1 \(.*\) is in step 1, stage 1, [A-Z]+ of micro-batch [0-9]+: computes, for [0-9]+ seconds; rank [02] ")" -eq 1 ]
+    tail -1 "$dir/log" | grep -q '"event":"failed","error":"nothing moved for 20 seconds; rank 1 '
 }
 
 # The main threads sleep in instructions, the others wait for them.

@@ -116,6 +116,19 @@ static void a_directory_that_others_may_use_is_refused(void **state)
     assert_int_equal(unit_remove(place), 0);
 }
 
+static void whether_one_can_be_left_is_tried_and_leaves_nothing(void **state)
+{
+    char directory[] = "/tmp/tasuki-fate-XXXXXX";
+    struct err err = { 0 };
+
+    (void)state;
+    assert_non_null(mkdtemp(directory));
+    assert_int_equal(fate_check(directory, &err), 0);
+    assert_int_equal(rmdir(directory), 0);
+    /* Gone, as a later launcher leaves it, is not full. */
+    assert_int_equal(fate_check(directory, &err), 0);
+}
+
 static void where_no_directory_is_there_is_no_fate(void **state)
 {
     struct fate *fates;
@@ -132,6 +145,7 @@ int main(void)
         cmocka_unit_test(those_of_other_steps_are_removed_by_their_name),
         cmocka_unit_test(a_link_is_neither_read_nor_followed_where_fates_are_removed),
         cmocka_unit_test(a_directory_that_others_may_use_is_refused),
+        cmocka_unit_test(whether_one_can_be_left_is_tried_and_leaves_nothing),
         cmocka_unit_test(where_no_directory_is_there_is_no_fate),
     };
 

@@ -580,6 +580,8 @@ static void all_have_left_ten_seconds_after_the_silence_was_too_long(void **stat
         assert_true(GATHERING + CUT_OFF + watch_leaving(WATCH_CUT, bound) + 1 < 9.5);
         assert_true(watch_leaving(WATCH_SILENT, bound) >= 4);
         assert_true(stopped + 3 + watch_leaving(WATCH_SILENT, bound) + 1 < stopped + 9.5);
+        assert_true(watch_leaving(WATCH_STUCK, bound) >= 4);
+        assert_true(3 + watch_leaving(WATCH_STUCK, bound) + 1 < 9.5);
         assert_true(5 + watch_leaving(WATCH_DIED, bound) + 1 < bound + 9.5);
         assert_true(watch_leaving(WATCH_DIED, bound) <= 20);
     }
@@ -737,7 +739,7 @@ static void that_nothing_moves_is_said_once_and_when_it_moves_again(void **state
         watch_end_remarks(&w);
     }
     assert_int_equal(told.again, 1);
-    w.longest = 60;                         /* such waits have passed before */
+    w.still.longest = 60;                       /* such waits have passed before */
     atomic_store(&comm.patience.remarkable, 1);
     watch_look_for_standstill(&w);
     watch_end_remarks(&w);
