@@ -175,7 +175,11 @@ static double pace_of(const struct sim *sim, const struct worker *w)
     int cores = sim->cluster->places[w->node].cores, busy = sim->node_threads[w->node];
     double pace = cores && busy > cores && w->threads ? (double)cores / busy : 1;
 
-    return w->reductions ? pace * sim->cluster->sum_overlap : pace;
+    if (w->reductions)
+        pace *= sim->cluster->sum_overlap;
+    if (w->sending)
+        pace *= sim->cluster->send_overlap;
+    return w->receiving ? pace * sim->cluster->receive_overlap : pace;
 }
 
 /* At a pace of 0 it goes on later. */

@@ -14,8 +14,8 @@
  *   (topology/allreduce.h): a ring over the replicas, which is
  *   2(n-1) times the longest latency, and on each hop 2(n-1)/n of the bytes, or phases of
  *   their own latency and bytes, one after the other. Shared parameters are reduced over all
- *   their stages at the end. Who computes while its gradients are reduced does so at the
- *   cluster's overlap.
+ *   their stages at the end. Who computes while its gradients are reduced, or while it sends or
+ *   receives, does so at the cluster's overlap of these.
  * - Where the schedule is not flushed, several iterations run one after the other, and what is
  *   said is of one between the first and the last.
  * - With jitter each computation takes longer by a share that is drawn evenly.

@@ -81,6 +81,7 @@ struct worker {
     double left, rate, since;   /* of the computation: seconds, from when on, at which pace */
     double start;               /* of the instruction */
     int reductions;             /* of its gradients under way */
+    int sending, receiving;     /* messages under way, where they slow it down */
     double waiting;             /* since when at REDUCE */
     double busy, reduced;       /* seconds */
 };

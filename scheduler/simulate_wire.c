@@ -32,6 +32,16 @@ static void count_bytes(struct sim *sim, const struct route *route, double bytes
         sim->moved[route->wires[i]] += bytes;
 }
 
+static void count_messages(struct sim *sim, const struct channel *c, int change)
+{
+    if ((sim->cluster->send_overlap >= 1 && sim->cluster->receive_overlap >= 1) || c->route.n == 0)
+        return;
+    sim->workers[c->from].sending += change;
+    sim->workers[c->to].receiving += change;
+    worker_pace(sim, c->from);
+    worker_pace(sim, c->to);
+}
+
 static void channel_start(struct sim *sim, int id)
 {
     struct channel *c = &sim->channels[id];
@@ -40,6 +50,7 @@ static void channel_start(struct sim *sim, int id)
         return;
     c->busy = true;
     count_bytes(sim, &c->route, c->bytes);
+    count_messages(sim, c, 1);
     add_flow(sim, &c->route, c->route.n ? cluster_link_start(&c->route.link, c->bytes) : 0,
              c->bytes, id, -1);
 }
@@ -243,6 +254,7 @@ static void channel_arrived(struct sim *sim, int id, double start)
 
     part_of(sim, c->to, c->to_stage)->arrived[c->gradient][micro]++;
     c->busy = false;
+    count_messages(sim, c, -1);
     worker_check(sim, c->from);
     worker_check(sim, c->to);
     sim_record(sim, c->from, &send, start, sim->now);

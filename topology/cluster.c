@@ -17,6 +17,7 @@ struct cluster *cluster_new(const char *name)
 
     cluster->name = mem_strdup(name);
     cluster->sum_latency_factor = cluster->sum_bandwidth_factor = cluster->sum_overlap = 1;
+    cluster->send_overlap = cluster->receive_overlap = 1;
     cluster_add_place(cluster, CLUSTER_ROOT, "", -1, INFINITY);
     return cluster;
 }
@@ -272,6 +273,9 @@ int cluster_check(const struct cluster *cluster, struct err *err)
         isinf(cluster->sum_latency_factor) || isinf(cluster->sum_bandwidth_factor) ||
         !(cluster->sum_overlap >= 0 && cluster->sum_overlap <= 1))
         return err_set(err, "%s: the all-reduce factors are out of range", cluster->name);
+    if (!(cluster->send_overlap >= 0 && cluster->send_overlap <= 1) ||
+        !(cluster->receive_overlap >= 0 && cluster->receive_overlap <= 1))
+        return err_set(err, "%s: the messages' overlap is out of range", cluster->name);
     if (cluster->n_devices == 0)
         return err_set(err, "%s: there is no device: name nodes that have some, or say "
                        "flat:N,bandwidth=BYTES", cluster->name);

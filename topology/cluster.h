@@ -79,6 +79,8 @@ struct cluster {
      * device of its own moves the bytes, 0 where the computing thread does.
      */
     double sum_overlap;
+    double send_overlap, receive_overlap;   /* likewise, while it sends or receives a message */
+    int message_source;     /* as sum_source */
     int sum_source;         /* where these three come from, as in cluster_place; 0: measured */
     struct cluster_storage storage;
     double start_up, start_up_node;     /* seconds of a run before its first step, and for each node; 0 */

@@ -490,6 +490,25 @@ static int read_factors(struct json_reader *top, struct cluster *cluster, struct
     return json_reader_end(&factors, err);
 }
 
+/* "messages": {"send_overlap": 1, "receive_overlap": 0.7} */
+static int read_messages(struct json_reader *top, struct cluster *cluster, struct err *err)
+{
+    static const double one = 1;
+    struct json_reader r;
+    const json_t *object;
+
+    if (json_get_object(top, "messages", false, &object, err))
+        return -1;
+    if (!object)
+        return 0;
+    if (json_reader_sub(&r, top, "messages", -1, object, err) ||
+        json_get_number(&r, "send_overlap", 0, 1, &one, &cluster->send_overlap, err) ||
+        json_get_number(&r, "receive_overlap", 0, 1, &one, &cluster->receive_overlap, err) ||
+        read_source(&r, cluster, &cluster->message_source, err))
+        return -1;
+    return json_reader_end(&r, err);
+}
+
 static int read_storage(struct json_reader *top, struct cluster *cluster, struct err *err)
 {
     struct json_reader r;
@@ -531,7 +550,8 @@ static int read_top(struct json_reader *top, struct build *b, int64_t nodes, str
     int64_t most;
 
     if (read_source(top, b->cluster, &b->cluster->source, err) ||
-        read_factors(top, b->cluster, err) || read_storage(top, b->cluster, err) ||
+        read_factors(top, b->cluster, err) || read_messages(top, b->cluster, err) ||
+        read_storage(top, b->cluster, err) ||
         read_start_up(top, b->cluster, err) ||
         json_get_int(top, "extend_to", 0, CLUSTER_MOST_DEVICES, &no_more, &most, err) ||
         json_get_object(top, "root", true, &object, err) || json_reader_end(top, err) ||

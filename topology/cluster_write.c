@@ -154,7 +154,7 @@ json_t *cluster_to_json(const struct cluster *cluster)
 {
     json_t *top = json_pack("{s:s, s:i, s:s, s:o}", "schema", "tasuki-topo", "version", 1,
                             "name", cluster->name, "root", place_json(cluster, 0, 0));
-    json_t *storage, *factors, *start_up;
+    json_t *storage, *factors, *messages, *start_up;
 
     set_source(top, cluster, cluster->source);
     if (storage_is_known(&cluster->storage)) {
@@ -176,6 +176,12 @@ json_t *cluster_to_json(const struct cluster *cluster)
                             cluster->sum_bandwidth_factor, "overlap", cluster->sum_overlap);
         set_source(factors, cluster, cluster->sum_source);
         json_object_set_new(top, "allreduce", factors);
+    }
+    if (cluster->send_overlap < 1 || cluster->receive_overlap < 1) {
+        messages = json_pack("{s:f, s:f}", "send_overlap", cluster->send_overlap,
+                             "receive_overlap", cluster->receive_overlap);
+        set_source(messages, cluster, cluster->message_source);
+        json_object_set_new(top, "messages", messages);
     }
     return top;
 }

@@ -247,6 +247,11 @@ static struct cluster *typical(const char *name, const struct cluster *cluster,
     result->sum_latency_factor = cluster->sum_latency_factor;
     result->sum_bandwidth_factor = cluster->sum_bandwidth_factor;
     result->sum_overlap = cluster->sum_overlap;
+    result->send_overlap = cluster->send_overlap;
+    result->receive_overlap = cluster->receive_overlap;
+    if (cluster->message_source > 0)
+        result->message_source =
+            cluster_add_source(result, cluster->sources[cluster->message_source - 1]);
     if (cluster->sum_source > 0)
         result->sum_source =
             cluster_add_source(result, cluster->sources[cluster->sum_source - 1]);

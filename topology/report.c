@@ -199,6 +199,10 @@ char *report_cluster(const struct cluster *cluster)
                 cluster->sum_bandwidth_factor, ways[cluster->sum_algorithm],
                 100 * cluster->sum_overlap,
                 cluster->sum_source ? "table" : "measured");
+    if (cluster->send_overlap < 1 || cluster->receive_overlap < 1)
+        fprintf(out, "  %-26s sent %.0f %%, received %.0f %% beside computing (%s)\n", "messages",
+                100 * cluster->send_overlap, 100 * cluster->receive_overlap,
+                cluster->message_source ? "table" : "measured");
     if (storage_is_known(&cluster->storage))
         write_storage(out, &cluster->storage);
     if (cluster->source > 0)

@@ -213,9 +213,14 @@ static int measure_loads(struct measuring *m, double *loads, struct err *err)
     return status;
 }
 
-/* How much of a sum's time passes while the rank computes: work that takes as long as the sum,
- * by itself and beside it.
+/* How much of what moves passes while the rank computes: so many seconds by itself, beside work that takes
+ * as long, which takes 'alone' by itself.
  */
+static double overlap_of(double moving, double alone, double both)
+{
+    return fmin(fmax((alone + moving - both) / fmin(alone, moving), 0), 1);
+}
+
 static int measure_overlap(struct measuring *m, struct comm_group *group, size_t floats,
                            double sum, struct err *err)
 {
@@ -225,7 +230,41 @@ static int measure_overlap(struct measuring *m, struct comm_group *group, size_t
 
     if (probe_sums(m->probe, group, 2, which, work, s, err))
         return -1;
-    m->cluster->sum_overlap = fmin(fmax((s[0] + sum - s[1]) / fmin(s[0], sum), 0), 1);
+    m->cluster->sum_overlap = overlap_of(sum, s[0], s[1]);
+    return 0;
+}
+
+/* Do its threads have a core each? */
+static bool has_cores(const struct cluster *cluster, int device)
+{
+    int place = cluster_core_place(cluster, device), threads = 0;
+
+    for (int d = 0; d < cluster->n_devices; d++)
+        if (cluster_core_place(cluster, d) == place)
+            threads += cluster->devices[d].cores;
+    return threads <= cluster->places[place].cores;
+}
+
+/* Likewise of a message between rank 0 and one that is on another node where there are several; the others
+ * wait. Where they take turns on cores with those two, their turns would be measured.
+ */
+static int measure_message_overlap(struct measuring *m, size_t bytes, struct err *err)
+{
+    int rank = comm_rank(m->comm), half = comm_size(m->comm) / 2;
+    int peer = rank == 0 ? half : rank == half ? 0 : -1;
+    struct probe_ends alone, ends[2];
+    double message;
+
+    if (comm_size(m->comm) < 2 || !has_cores(m->cluster, 0))
+        return 0;
+    if (probe_messages(m->probe, peer, bytes, 1, (bool[]){ true }, (double[]){ 0 }, &alone, err))
+        return -1;
+    message = alone.receive;
+    if (probe_messages(m->probe, peer, bytes, 2, (bool[]){ false, true },
+                       (double[]){ message, message }, ends, err))
+        return -1;
+    m->cluster->send_overlap = overlap_of(message, ends[0].send, ends[1].send);
+    m->cluster->receive_overlap = overlap_of(message, ends[0].receive, ends[1].receive);
     return 0;
 }
 
@@ -242,7 +281,8 @@ static int measure_sums(struct measuring *m, struct err *err)
     n = links_sum_sizes(m->full, sums.floats);
     group = comm_group_new(m->comm, n_ranks, ranks, err);
     if (group && probe_sums(m->probe, group, n, sums.floats, NULL, sums.seconds, err) == 0 &&
-        measure_overlap(m, group, sums.floats[n - 1], sums.seconds[n - 1], err) == 0) {
+        measure_overlap(m, group, sums.floats[n - 1], sums.seconds[n - 1], err) == 0 &&
+        measure_message_overlap(m, sums.floats[n - 1] * sizeof(float), err) == 0) {
         links_apply_sums(m->cluster, n, &sums);
         status = 0;
     }

@@ -313,3 +313,43 @@ int probe_sums(struct probe *probe, struct comm_group *group, int n, const size_
         seconds[s] = fit_quantile(probe->times[s], SUM_ROUNDS, 0.5);
     return share(probe->comm, seconds, n, err);
 }
+
+static int time_message(struct probe *probe, int peer, bool sends, size_t bytes, double work,
+                        double *seconds, struct err *err)
+{
+    struct comm_request *request = peer >= 0 && bytes > 0 ? probe->request : NULL;
+    char *data = take_buffer(probe, bytes);
+    int status = comm_fence(probe->comm, err);
+    double start = clock_now(), computed;
+
+    work = peer < 0 ? 0 : work;
+    if (!status && request)
+        status = sends ? comm_send(probe->comm, data, bytes, peer, TAG, request, err)
+                       : comm_receive(probe->comm, data, bytes, peer, TAG, request, err);
+    status = status || compute(work, request, err);
+    computed = clock_now() - start;
+    status = status || (request && comm_wait(request, err));
+    *seconds = sends && work > 0 ? computed : clock_now() - start;
+    return status ? -1 : 0;
+}
+
+int probe_messages(struct probe *probe, int peer, size_t bytes, int n, const bool *moves,
+                   const double *work, struct probe_ends *ends, struct err *err)
+{
+    bool first = comm_rank(probe->comm) < peer;
+    double ignored;
+
+    for (int round = -2; round < 2 * SUM_ROUNDS; round++)
+        for (int i = 0; i < n; i++) {
+            bool sends = (round % 2 == 0) == first;
+            double *time = round < 0 ? &ignored : &probe->times[2 * i + !sends][round / 2];
+
+            if (time_message(probe, peer, sends, moves[i] ? bytes : 0, work[i], time, err))
+                return -1;
+        }
+    for (int i = 0; i < n; i++) {
+        ends[i].send = fit_quiet(probe->times[2 * i], SUM_ROUNDS);
+        ends[i].receive = fit_quiet(probe->times[2 * i + 1], SUM_ROUNDS);
+    }
+    return share(probe->comm, &ends[0].send, 2 * n, err);
+}

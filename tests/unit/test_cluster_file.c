@@ -18,6 +18,7 @@
 static const char good[] =
     "{\"schema\": \"tasuki-topo\", \"version\": 1, \"name\": \"two nodes\","
     " \"allreduce\": {\"algorithm\": \"tree\", \"latency_factor\": 1.5, \"bandwidth_factor\": 2, \"source\": \"a paper\"},"
+    " \"messages\": {\"send_overlap\": 0.75, \"receive_overlap\": 0.5, \"source\": \"a paper\"},"
     " \"root\": {\"latency\": 5e-6, \"latency_origin\": \"measured\","
     "  \"eager\": {\"bytes\": 4096, \"latency\": 2e-6}, \"children\": ["
     "  {\"kind\": \"node\", \"name\": \"n1\", \"bandwidth\": 1e9, \"origin\": \"reported\","
@@ -98,6 +99,8 @@ static void assert_same(const struct cluster *a, const struct cluster *b)
     assert_int_equal(a->n_places, b->n_places);
     assert_int_equal(a->n_devices, b->n_devices);
     assert_true(a->sum_latency_factor == b->sum_latency_factor && a->sum_source == b->sum_source);
+    assert_true(a->send_overlap == b->send_overlap && a->receive_overlap == b->receive_overlap);
+    assert_int_equal(a->message_source, b->message_source);
     assert_int_equal(a->sum_algorithm, b->sum_algorithm);
     for (int i = 0; i < a->n_places; i++) {
         const struct cluster_place *p = &a->places[i], *q = &b->places[i];
@@ -198,6 +201,7 @@ static void what_is_wrong_in_a_file_is_named(void **state)
         { DEVICE(", \"names\": [\"a\"]"), "names" },
         { MACHINE("\"extend_to\": -1"), "extend_to" },
         { MACHINE("\"allreduce\": {\"algorithm\": \"star\"}"), "allreduce.algorithm: \"star\"" },
+        { MACHINE("\"messages\": {\"send_overlap\": 1.5}"), "messages.send_overlap" },
         { MACHINE("\"storage\": 1"), "storage" },
         { MACHINE("\"storage\": {\"speed\": 1}"), "\"speed\"" },
         { MACHINE("\"storage\": {\"bandwidth\": -1}"), "storage.bandwidth" },

@@ -437,16 +437,44 @@ static void events_say_who_does_what_when(void **state)
     cost_free(cost);
 }
 
-static double forward_start(const struct simulation *sim, int stage, int micro)
+static const struct simulated_event *forward(const struct simulation *sim, int stage, int micro)
 {
     for (int i = 0; i < sim->n_events; i++) {
         const struct simulated_event *e = &sim->events[i];
 
         if (e->stage == stage && e->instruction.kind == INSTRUCTION_F &&
             e->instruction.micro == micro)
-            return e->start;
+            return e;
     }
-    return NAN;
+    fail_msg("no F of micro-batch %d on stage %d", micro, stage);
+    return NULL;
+}
+
+/* A message takes 1 s, as F does: of the second F of the sender so much is left when it has arrived as the
+ * overlap is less than 1. At 0.5 the second message moves while the receiver has half of its first F left.
+ */
+static void who_computes_beside_its_messages_is_slowed_down(void **state)
+{
+    const double overlaps[] = { 1, 0.5, 0 }, sender[] = { 2, 2.5, 3 }, receiver[] = { 3, 3.5, 3 };
+    struct cost *cost = even_cost(2, 1000, 0);
+    struct cluster *cluster = cluster_open("flat:2,bandwidth=1e3,latency=0,memory=1e30", NULL);
+    struct plan *plan = make_plan(cost, cluster, 2, (int[]){ 0, 1, 2 }, (int[]){ 1, 1 }, 1, 2,
+                                  SCHEDULE_GPIPE);
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct simulation *sim;
+
+        cluster->send_overlap = cluster->receive_overlap = overlaps[i];
+        sim = simulate(plan, cost, cluster, NULL, NULL);
+        assert_non_null(sim);
+        assert_true(fabs(forward(sim, 0, 1)->end - sender[i]) < CLOSE);
+        assert_true(fabs(forward(sim, 1, 0)->end - receiver[i]) < CLOSE);
+        simulation_free(sim);
+    }
+    plan_free(plan);
+    cluster_free(cluster);
+    cost_free(cost);
 }
 
 /* The second stage, F of which takes 3, asks for a message when it starts on the one before it: the
@@ -464,8 +492,8 @@ static void a_stage_waits_where_two_messages_are_not_received(void **state)
     for (int m = 0; m < 8; m++) {
         double asked = m < 4 ? 0 : 1 + 3 * (m - 4);
 
-        assert_true(fabs(forward_start(sim, 0, m) - fmax(m, asked)) < CLOSE);
-        assert_true(fabs(forward_start(sim, 1, m) - (1 + 3 * m)) < CLOSE);
+        assert_true(fabs(forward(sim, 0, m)->start - fmax(m, asked)) < CLOSE);
+        assert_true(fabs(forward(sim, 1, m)->start - (1 + 3 * m)) < CLOSE);
     }
     simulation_free(sim);
     plan_free(plan);
@@ -596,6 +624,7 @@ int main(void)
         cmocka_unit_test(gradients_are_reduced_in_buckets),
         cmocka_unit_test(replicas_without_parameters_gather_nothing),
         cmocka_unit_test(who_computes_beside_its_reduction_is_slowed_down),
+        cmocka_unit_test(who_computes_beside_its_messages_is_slowed_down),
         cmocka_unit_test(more_threads_than_cores_slow_each_other_down),
         cmocka_unit_test(waiting_stages_leave_their_cores_to_others),
         cmocka_unit_test(events_say_who_does_what_when),
