@@ -594,6 +594,27 @@ scales() {
     ! grep -q GPU cpu.json
 }
 
+@test "a profiler sees a range for each instruction of each step" {
+    local micro kind
+    take_small transformer
+    model="$model --device cuda --micro-batches 4"
+    export NVTX_INJECTION64_PATH=$builddir/tests/.libs/fake_nvtx.so TASUKI_FAKE_NVTX=ranges
+    on_fake "$TASUKI" train $model --stages 1
+    [ "$(grep -c '^push ' ranges)" -eq "$(grep -c '^pop$' ranges)" ]
+    # One ends before the next begins.
+    [ -z "$(sed -n '1~2{/^push /!p};2~2{/^pop$/!p}' ranges)" ]
+    for micro in 0 1 2 3; do
+        [ "$(grep -cx "push F $micro" ranges)" -eq 3 ]
+    done
+    on_fake "$TASUKI" train $model --ranks-in-process 2 --stages 2 --replicas 1,1
+    [ "$(grep -c '^push ' ranges)" -eq "$(grep -c '^pop$' ranges)" ]
+    for kind in F SEND RECV; do
+        for micro in 0 1 2 3; do
+            grep -qx "push $kind $micro" ranges
+        done
+    done
+}
+
 @test "what libraries compute on tensor cores is counted" {
     local data=$srcdir/tests/data/model/cnn precision
     model="$data/model.onnx --data $data/train.safetensors --batchnorm-samples 2 --threads 1"
