@@ -410,6 +410,7 @@ static void free_share(struct share_table *s)
     free(s->whole);
     free(s->sums);
     free(s->intervals);
+    free(s->most);
     free(s);
 }
 
@@ -440,18 +441,37 @@ void table_free(struct table *table)
     free(table);
 }
 
-/* Of longer intervals, where that of each part is known; false: all are zeros. */
-static bool fill_largest(const struct table *table, double *array)
+static struct part_most larger_of(const struct part_most *a, const struct part_most *b)
 {
-    bool any = false;
+    return (struct part_most){ dmax(a->workspace, b->workspace), dmax(a->ahead, b->ahead),
+                               dmax(a->rest, b->rest), dmax(a->turn, b->turn),
+                               dmax(a->behind, b->behind), dmax(a->kernels, b->kernels) };
+}
 
-    for (int i = 0; i < table->n; i++)
-        any |= array[table_pair(table, i, i + 1)] != 0;
-    for (int i = table->n - 1; i >= 0 && any; i--)
-        for (int j = i + 2; j <= table->n; j++)
-            array[table_pair(table, i, j)] = dmax(array[table_pair(table, i, j - 1)],
-                                                array[table_pair(table, j - 1, j)]);
-    return any;
+/* Of 2, 4, ... parts, where that of each is known. */
+static void fill_most(const struct table *table, struct part_most *most)
+{
+    for (int length = 1; 2 * length <= table->n; length *= 2, most += table->n)
+        for (int i = 0; i + 2 * length <= table->n; i++)
+            most[table->n + i] = larger_of(&most[i], &most[i + length]);
+}
+
+static int count_levels(int parts)
+{
+    int levels = 1;
+
+    while (parts >> levels)
+        levels++;
+    return levels;
+}
+
+/* Two runs of parts that are as long as can be cover an interval. */
+static struct part_most most_of(const struct table *table, const struct share_table *s, int i, int j)
+{
+    int level = count_levels(j - i) - 1;
+    const struct part_most *most = s->most + (size_t)level * (size_t)table->n;
+
+    return larger_of(&most[i], &most[j - (1 << level)]);
 }
 
 /* Of longer intervals, behind what sums up in front of their last part. */
@@ -497,21 +517,13 @@ static void fill_parts(const struct table *table, struct share_table *s)
         struct stage_cost part = part_cost(table, i, s->samples);
         size_t ij = table_pair(table, i, i + 1);
 
-        s->workspace[ij] = part.workspace;
-        s->ahead[ij] = part.ahead;
-        s->rest[ij] = part.rest;
-        s->turn[ij] = part.turn - s->delayed[i];
-        s->behind[ij] = part.behind - s->delayed[i];
-        s->kernels[ij] = part.kernels;
+        s->most[i] = (struct part_most){ part.workspace, part.ahead, part.rest,
+                                         part.turn - s->delayed[i],
+                                         part.behind - s->delayed[i], part.kernels };
         s->peak[ij] = part.peak;
         s->peak_again[ij] = part.peak_again;
     }
-    fill_largest(table, s->workspace);
-    fill_largest(table, s->ahead);
-    fill_largest(table, s->rest);
-    fill_largest(table, s->turn);
-    fill_largest(table, s->behind);
-    s->has_kernels = fill_largest(table, s->kernels);
+    fill_most(table, s->most);
     fill_peaks(table, s->activations, s->peak);
     fill_peaks(table, s->made_again, s->peak_again);
 }
@@ -533,12 +545,13 @@ static void fill_borders(const struct table *table, struct share_table *s)
     for (int i = table->n - 1; i >= 0; i--) {
         size_t part = table_pair(table, i, i + 1);
         double kept = s->activations[i + 1] - s->activations[i];
+        double workspace = s->most[i].workspace;
 
         for (int j = i + 1; j <= table->n; j++) {
             size_t ij = table_pair(table, i, j), behind = table_pair(table, i + 1, j);
             double out = s->first_out[ij];
 
-            s->border[ij] = dmax(s->workspace[part] + out, j > i + 1 ? s->border[behind] : 0);
+            s->border[ij] = dmax(workspace + out, j > i + 1 ? s->border[behind] : 0);
             s->border_peak[ij] = dmax(s->peak[part] + out,
                                       j > i + 1 ? kept + s->border_peak[behind] : 0);
         }
@@ -597,15 +610,16 @@ static void new_sums(const struct table *table, struct share_table *s)
 static void new_intervals(const struct table *table, struct share_table *s)
 {
     double **const intervals[] = {
-        &s->rest, &s->turn, &s->peak, &s->peak_again, &s->behind, &s->received, &s->gradient,
-        &s->inputs, &s->workspace, &s->ahead, &s->sent, &s->passed,
+        &s->peak, &s->peak_again, &s->received, &s->gradient, &s->inputs, &s->sent,
         /* All zeros in many networks. */
-        &s->copies_in, &s->copies_out, &s->copied_inputs, &s->first_out, &s->border,
-        &s->border_peak, &s->fed, &s->once, &s->left, &s->kernels
+        &s->passed, &s->copies_in, &s->copies_out, &s->copied_inputs, &s->first_out, &s->border,
+        &s->border_peak, &s->fed, &s->once, &s->left
     };
+    size_t levels = (size_t)count_levels(table->n);
 
     s->intervals = new_arrays(intervals, sizeof(intervals) / sizeof(intervals[0]),
                               table_pairs(table));
+    s->most = mem_new(levels * (size_t)table->n, sizeof(*s->most));
 }
 
 static struct share_table *new_share(struct table *table, int64_t samples)
@@ -728,7 +742,7 @@ static void set_border(const struct table *table, const struct share_table *s, i
         r->copies = 0;
         return;
     }
-    r->border = dmax(s->border[ij], s->workspace[first] + in + s->first_out[ij]);
+    r->border = dmax(s->border[ij], s->most[i].workspace + in + s->first_out[ij]);
     r->border_peak = dmax(s->border_peak[ij], s->peak[first] + in + s->first_out[ij]);
 }
 
@@ -736,6 +750,7 @@ void table_interval(const struct table *table, const struct share_table *s, int 
                     struct interval_cost *r)
 {
     size_t ij = table_pair(table, i, j);
+    struct part_most most = most_of(table, s, i, j);
 
     r->forward = s->forward[j] - s->forward[i];
     r->dgrad = s->dgrad[j] - s->dgrad[i];
@@ -749,12 +764,12 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->activations = s->activations[j] - s->activations[i] - s->passed[ij];
     r->delayed = s->delayed[j] - s->delayed[i];
     r->held = s->held[j] - s->held[i];
-    r->rest = s->rest[ij];
-    r->turn = dmax(s->turn[ij], -s->delayed[i]) + s->delayed[j];
+    r->rest = most.rest;
+    r->turn = dmax(most.turn, -s->delayed[i]) + s->delayed[j];
     r->again = s->again[j] - s->again[i];
     r->dropped = s->dropped[j] - s->dropped[i] - s->passed[ij];
     r->slot = r->activations + s->received[ij] + s->inputs[ij];
-    r->workspace = dmax(s->workspace[ij], s->passed[ij]);
+    r->workspace = dmax(most.workspace, s->passed[ij]);
     r->fed = 0;
     r->left = s->passed[ij];
     if (s->has_once) {
@@ -762,11 +777,11 @@ void table_interval(const struct table *table, const struct share_table *s, int 
         r->left += s->left[ij];
         r->slot -= s->once[ij];
     }
-    r->ahead = s->ahead[ij];
-    r->kernels = s->has_kernels ? s->kernels[ij] : 0;
+    r->ahead = most.ahead;
+    r->kernels = most.kernels;
     r->made_again = s->made_again[j] - s->made_again[i];
     r->peak = s->peak[ij];
     r->peak_again = s->peak_again[ij];
-    r->behind = dmax(s->behind[ij], -s->delayed[i]) + s->delayed[j];
+    r->behind = dmax(most.behind, -s->delayed[i]) + s->delayed[j];
     set_border(table, s, i, j, r);
 }
