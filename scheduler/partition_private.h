@@ -46,7 +46,6 @@ struct part_most {
 struct share_table {
     int64_t samples;
     int asked;              /* times, by table_share_if_asked() */
-    double *sums, *intervals;       /* the bytes of all that follow */
     double *forward, *dgrad, *wgrad, *activations, *delayed, *held;
     double *again, *dropped, *made_again;   /* where it recomputes selectively, see
                                              * struct stage_cost */
@@ -60,7 +59,7 @@ struct share_table {
      */
     double *copies_in, *copies_out, *copied_inputs;
     double *first_out, *border, *border_peak;
-    bool has_copies, has_once;      /* are there others than zeros in these? */
+    bool has_copies, has_once, has_passed;  /* are these there? Else all would be zeros */
     double *sent;           /* values that later stages read, each once */
     double *passed;         /* of these what no backward reads here, see stage_cost_get() */
 };

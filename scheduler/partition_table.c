@@ -408,8 +408,11 @@ static void free_share(struct share_table *s)
 {
     free(s->work);
     free(s->whole);
-    free(s->sums);
-    free(s->intervals);
+    free(s->forward);
+    free(s->peak);
+    free(s->passed);
+    free(s->copies_in);
+    free(s->fed);
     free(s->most);
     free(s);
 }
@@ -528,17 +531,6 @@ static void fill_parts(const struct table *table, struct share_table *s)
     fill_peaks(table, s->made_again, s->peak_again);
 }
 
-/* The same; false: all are zeros, and their pages stay untouched. */
-static bool sum_up_any(const struct table *table, double *array)
-{
-    for (size_t i = 0; i < table_pairs(table); i++)
-        if (array[i] != 0) {
-            sum_up(table, array);
-            return true;
-        }
-    return false;
-}
-
 /* What is there at most while a part runs, with the copies of what it sends. */
 static void fill_borders(const struct table *table, struct share_table *s)
 {
@@ -576,27 +568,32 @@ static void fill_edges(const struct table *table, struct share_table *s)
     sum_up(table, s->received);
     sum_up(table, s->gradient);
     sum_up(table, s->sent);
-    sum_up_any(table, s->passed);
-    s->has_copies = sum_up_any(table, s->copies_in);
-    s->has_copies |= sum_up_any(table, s->copies_out);
-    s->has_copies |= sum_up_any(table, s->copied_inputs);
-    if (s->has_copies)
-        fill_borders(table, s);
     sum_up(table, s->inputs);
-    s->has_once = sum_up_any(table, s->fed);
-    s->has_once |= sum_up_any(table, s->once);
-    s->has_once |= sum_up_any(table, s->left);
+    if (s->has_passed)
+        sum_up(table, s->passed);
+    if (s->has_copies) {
+        sum_up(table, s->copies_in);
+        sum_up(table, s->copies_out);
+        sum_up(table, s->copied_inputs);
+        fill_borders(table, s);
+    }
+    if (s->has_once) {
+        sum_up(table, s->fed);
+        sum_up(table, s->once);
+        sum_up(table, s->left);
+    }
     free(where);
 }
 
-/* All arrays lie in one piece. */
-static double *new_arrays(double **const arrays[], size_t n_arrays, size_t n)
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* All lie in one piece, which the first is to be freed for. */
+static void new_arrays(double **const arrays[], size_t n_arrays, size_t n)
 {
     double *memory = mem_new_large(n_arrays * n, sizeof(*memory));
 
     for (size_t i = 0; i < n_arrays; i++)
         *arrays[i] = memory + i * n;
-    return memory;
 }
 
 static void new_sums(const struct table *table, struct share_table *s)
@@ -604,21 +601,44 @@ static void new_sums(const struct table *table, struct share_table *s)
     double **const sums[] = { &s->forward, &s->dgrad, &s->wgrad, &s->activations, &s->delayed,
                               &s->held, &s->again, &s->dropped, &s->made_again };
 
-    s->sums = new_arrays(sums, sizeof(sums) / sizeof(sums[0]), (size_t)table->n + 1);
+    new_arrays(sums, COUNT(sums), (size_t)table->n + 1);
+}
+
+/* What many networks have nothing of. */
+static void find_rare(const struct table *table, struct share_table *s)
+{
+    const struct cost *cost = table->cost;
+
+    s->has_once = table->ideals;
+    for (int i = 0; i < cost->n_edges; i++) {
+        s->has_passed |= cost->edges[i].passed_on;
+        s->has_copies |= cost->edges[i].reordered;
+        s->has_once |= cost->edges[i].once;
+    }
+    for (int i = 0; i < cost->n_inputs; i++) {
+        s->has_copies |= cost->inputs[i].reordered;
+        s->has_once |= cost->inputs[i].once;
+    }
 }
 
 static void new_intervals(const struct table *table, struct share_table *s)
 {
-    double **const intervals[] = {
-        &s->peak, &s->peak_again, &s->received, &s->gradient, &s->inputs, &s->sent,
-        /* All zeros in many networks. */
-        &s->passed, &s->copies_in, &s->copies_out, &s->copied_inputs, &s->first_out, &s->border,
-        &s->border_peak, &s->fed, &s->once, &s->left
-    };
-    size_t levels = (size_t)count_levels(table->n);
+    double **const always[] = { &s->peak, &s->peak_again, &s->received, &s->gradient, &s->inputs,
+                                &s->sent };
+    double **const passed[] = { &s->passed };
+    double **const copies[] = { &s->copies_in, &s->copies_out, &s->copied_inputs, &s->first_out,
+                                &s->border, &s->border_peak };
+    double **const once[] = { &s->fed, &s->once, &s->left };
+    size_t n = table_pairs(table), levels = (size_t)count_levels(table->n);
 
-    s->intervals = new_arrays(intervals, sizeof(intervals) / sizeof(intervals[0]),
-                              table_pairs(table));
+    find_rare(table, s);
+    new_arrays(always, COUNT(always), n);
+    if (s->has_passed)
+        new_arrays(passed, COUNT(passed), n);
+    if (s->has_copies)
+        new_arrays(copies, COUNT(copies), n);
+    if (s->has_once)
+        new_arrays(once, COUNT(once), n);
     s->most = mem_new(levels * (size_t)table->n, sizeof(*s->most));
 }
 
@@ -653,7 +673,7 @@ const struct share_table *table_sums(struct table *table, int64_t samples)
 
 static const struct share_table *fill_share(const struct table *table, struct share_table *s)
 {
-    if (s->intervals)
+    if (s->peak)
         return s;
     new_intervals(table, s);
     if (table->ideals) {
@@ -674,21 +694,7 @@ const struct share_table *table_share_if_asked(struct table *table, int64_t samp
 {
     struct share_table *s = find_share(table, samples);
 
-    return s->intervals || ++s->asked > MOST_ASKED ? fill_share(table, s) : NULL;
-}
-
-double *work_in_order(const struct cost *cost, const int *order, int64_t samples)
-{
-    double *sum = new_array((size_t)cost->n_blocks + 1), share = (double)samples;
-
-    for (int i = 0; i < cost->n_blocks; i++) {
-        const struct cost_block *b = &cost->blocks[order ? order[i] : i];
-
-        sum[i + 1] = sum[i] + cost_at(cost, b->forward, b->batch_axis, share) +
-                     cost_at(cost, b->dgrad, b->batch_axis, share) +
-                     (b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, share) : 0);
-    }
-    return sum;
+    return s->peak || ++s->asked > MOST_ASKED ? fill_share(table, s) : NULL;
 }
 
 const double *table_work(struct table *table, int64_t samples)
@@ -751,6 +757,7 @@ void table_interval(const struct table *table, const struct share_table *s, int 
 {
     size_t ij = table_pair(table, i, j);
     struct part_most most = most_of(table, s, i, j);
+    double passed = s->has_passed ? s->passed[ij] : 0;
 
     r->forward = s->forward[j] - s->forward[i];
     r->dgrad = s->dgrad[j] - s->dgrad[i];
@@ -761,17 +768,17 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->received = s->received[ij];
     r->gradient = s->gradient[ij];
     r->sent = s->sent[ij];
-    r->activations = s->activations[j] - s->activations[i] - s->passed[ij];
+    r->activations = s->activations[j] - s->activations[i] - passed;
     r->delayed = s->delayed[j] - s->delayed[i];
     r->held = s->held[j] - s->held[i];
     r->rest = most.rest;
     r->turn = dmax(most.turn, -s->delayed[i]) + s->delayed[j];
     r->again = s->again[j] - s->again[i];
-    r->dropped = s->dropped[j] - s->dropped[i] - s->passed[ij];
+    r->dropped = s->dropped[j] - s->dropped[i] - passed;
     r->slot = r->activations + s->received[ij] + s->inputs[ij];
-    r->workspace = dmax(most.workspace, s->passed[ij]);
+    r->workspace = dmax(most.workspace, passed);
     r->fed = 0;
-    r->left = s->passed[ij];
+    r->left = passed;
     if (s->has_once) {
         r->fed = s->fed[ij] + s->once[ij];
         r->left += s->left[ij];
