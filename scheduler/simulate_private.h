@@ -50,7 +50,7 @@ struct channel {
     struct route route;
     int sent, posted, done;
     int most;                   /* sent and not done */
-    int *order;                 /* [micro_batches] as sent */
+    int *order;                 /* [micro_batches] as sent; all of an edge and direction share it */
     bool busy;
 };
 
@@ -117,11 +117,14 @@ struct group {
 };
 
 /* When what happens next: a timer of each worker, then one of each flow. */
+#define TIMER_WIDTH 8
+#define TIMER_LEVELS 11                 /* TIMER_WIDTH to that power are more than there are ids */
+
 struct timers {
-    unsigned room;              /* a power of two, or 0 */
-    double *when;               /* [room]; INFINITY: not set */
-    unsigned *first;            /* [2 * room]: of each match, from 1, who won; then all */
-    int taken;                  /* the last that was, whose matches are not played yet; -1 */
+    int room, levels;                   /* of the lowest level: a power of the width, or 0 */
+    double *when[TIMER_LEVELS + 1];     /* of each id, INFINITY: not set; above, the first of each
+                                         * group below, up to that of all */
+    int taken;                          /* the last that was, which is still there; -1 */
 };
 
 struct sim {
@@ -143,6 +146,8 @@ struct sim {
     int n_workers, n_channels, n_groups, n_flows;
     struct worker *workers;
     struct channel *channels;
+    int n_orders;
+    int **orders;               /* of the channels */
     struct group *groups;       /* one for each stage, then of shared parameters */
     struct flow *flows;
     struct id_list idle_flows;  /* to be used again */
@@ -205,10 +210,11 @@ static inline void worker_check(struct sim *sim, int worker)
 /* A computation goes on at the pace that cores and reductions leave it now. */
 void worker_pace(struct sim *sim, int worker);
 
-/* Timers: 'id' is a worker, or n_workers + a flow. Flows come before workers at one time. */
+/* Timers: 'id' is a worker, or n_workers + a flow. Of several at one time the lowest is first. */
 void timer_set(struct sim *sim, int id, double when);
-/* A timer has changed, and with it who is first. */
-void timer_play(struct timers *t, unsigned id);
+void timer_put(struct timers *t, int id, double when);
+/* The first of all. */
+int timer_find(const struct timers *t);
 
 /* When is the first? INFINITY: there is none. */
 static inline double timer_first(struct sim *sim)
@@ -216,21 +222,17 @@ static inline double timer_first(struct sim *sim)
     struct timers *t = &sim->timers;
 
     if (t->taken >= 0)
-        timer_play(t, (unsigned)t->taken);
+        timer_put(t, t->taken, INFINITY);
     t->taken = -1;
-    return t->room ? t->when[t->first[1]] : INFINITY;
+    return t->room ? t->when[t->levels][0] : INFINITY;
 }
 
-/* Take the first; there is one. Mostly it is set anew before anybody asks who comes next: until
- * then it wins all its matches.
+/* Take the first; there is one. Mostly it is set anew before anybody asks who comes next, and so
+ * stays where it is until then.
  */
 static inline int timer_take(struct sim *sim)
 {
-    struct timers *t = &sim->timers;
-
-    t->taken = (int)t->first[1];
-    t->when[t->taken] = INFINITY;
-    return t->taken;
+    return sim->timers.taken = timer_find(&sim->timers);
 }
 
 void sim_add_event(struct sim *sim, int worker, const struct instruction *instruction,

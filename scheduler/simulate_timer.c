@@ -1,58 +1,81 @@
 /* SPDX-License-Identifier: MIT */
-/* A tournament: of two neighbours the one whose timer is first goes on, up to the root. Setting one
- * plays the matches above it anew, of which there are as few as a heap has levels, and moves nothing.
+/* Groups of ids, groups of these, and so on, each with the time of its first: a group is one line of the
+ * cache. A timer that is neither the first of its group nor becomes that changes nothing above.
  */
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/simulate_private.h"
 
-/* Who is first of a match: at one time the left one, which has the lower id. */
-static inline unsigned winner(const struct timers *t, size_t match)
+static inline double first_of(const double *group)
 {
-    unsigned left = t->first[2 * match], right = t->first[2 * match + 1];
+    double a = dmin(dmin(group[0], group[1]), dmin(group[2], group[3]));
+    double b = dmin(dmin(group[4], group[5]), dmin(group[6], group[7]));
 
-    return t->when[right] < t->when[left] ? right : left;
+    return dmin(a, b);
 }
 
-/* From the match of 'id' on, until another one wins that won before. */
-void timer_play(struct timers *t, unsigned id)
+void timer_put(struct timers *t, int id, double when)
 {
-    for (size_t match = (t->room + id) / 2; match > 0; match /= 2) {
-        unsigned now = winner(t, match), before = t->first[match];
+    for (int level = 0;; level++) {
+        double before = t->when[level][id], first;
+        int group = id / TIMER_WIDTH;
 
-        t->first[match] = now;
-        if (now == before && before != id)
+        t->when[level][id] = when;
+        if (level == t->levels)
             return;
+        first = t->when[level + 1][group];
+        if (when >= first) {
+            if (before > first)
+                return;
+            when = first_of(&t->when[level][group * TIMER_WIDTH]);
+            if (when <= first)
+                return;
+        }
+        id = group;
     }
 }
 
-/* A power of two. */
-static void make_room(struct timers *t, unsigned id)
+int timer_find(const struct timers *t)
 {
-    unsigned old = t->room, room = old ? old : 2;
+    double first = t->when[t->levels][0];
+    int id = 0;
 
-    while (room <= id)
-        room *= 2;
-    t->when = mem_resize(t->when, room, sizeof(*t->when));
-    t->first = mem_resize(t->first, 2 * (size_t)room, sizeof(*t->first));
+    for (int level = t->levels - 1; level >= 0; level--) {
+        id *= TIMER_WIDTH;
+        while (t->when[level][id] > first)
+            id++;
+    }
+    return id;
+}
+
+static void make_room(struct timers *t, int id)
+{
+    int old = t->room, room = old ? old : 1;
+
+    while (room <= id || room < TIMER_WIDTH)
+        room *= TIMER_WIDTH;
     t->room = room;
-    for (unsigned i = old; i < room; i++)
-        t->when[i] = INFINITY;
-    for (unsigned i = 0; i < room; i++)
-        t->first[room + i] = i;
-    for (unsigned match = room - 1; match > 0; match--)
-        t->first[match] = winner(t, match);
+    t->levels = 0;
+    for (int n = room;; n /= TIMER_WIDTH, t->levels++) {
+        double **when = &t->when[t->levels];
+
+        *when = mem_resize(*when, (size_t)n, sizeof(**when));
+        for (int i = t->levels ? 0 : old; i < n; i++)
+            (*when)[i] = t->levels ? first_of(&when[-1][i * TIMER_WIDTH]) : INFINITY;
+        if (n == 1)
+            return;
+    }
 }
 
 void timer_set(struct sim *sim, int id, double when)
 {
     struct timers *t = &sim->timers;
 
-    if ((unsigned)id >= t->room)
-        make_room(t, (unsigned)id);
-    t->when[id] = when;
-    timer_play(t, (unsigned)id);
+    if (id >= t->room)
+        make_room(t, id);
+    timer_put(t, id, when);
     t->taken = t->taken == id ? -1 : t->taken;
 }
