@@ -367,17 +367,6 @@ static int sim_run(struct sim *sim, struct err *err)
     }
 }
 
-static int by_start(const void *a, const void *b)
-{
-    const struct simulated_event *x = a, *y = b;
-
-    if (x->start < y->start || x->start > y->start)
-        return x->start < y->start ? -1 : 1;
-    if (x->stage != y->stage)
-        return x->stage < y->stage ? -1 : 1;
-    return x->replica < y->replica ? -1 : x->replica > y->replica;
-}
-
 /* Of each stage as the plan says, else by the steps of the cost file; 0: nothing says it. */
 static double *known_memory(const struct sim *sim)
 {
@@ -505,6 +494,7 @@ struct simulation *simulate(const struct plan *plan, const struct cost *cost,
     }
     if (sim->once)
         cut_out(sim);
+    sim_sort_events(sim);
     result = mem_new(1, sizeof(*result));
     result->iteration_seconds = sim->seconds;
     result->n_events = sim->n_events;
@@ -514,7 +504,6 @@ struct simulation *simulate(const struct plan *plan, const struct cost *cost,
     result->moved = sim->moved;
     sim->events = NULL;
     sim->moved = NULL;
-    qsort(result->events, (size_t)result->n_events, sizeof(*result->events), by_start);
     sim_free(sim);
     return result;
 }

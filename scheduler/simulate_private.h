@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Between simulate.c (workers), simulate_setup.c, simulate_alike.c, simulate_wire.c (messages,
- * reductions and wires) and simulate_timer.c (what comes next).
+ * reductions and wires), simulate_timer.c (what comes next) and simulate_order.c (the
+ * order of what was recorded).
  */
 #ifndef TASUKI_SCHEDULER_SIMULATE_PRIVATE_H
 #define TASUKI_SCHEDULER_SIMULATE_PRIVATE_H
@@ -235,6 +236,8 @@ static inline int timer_take(struct sim *sim)
     return sim->timers.taken = timer_find(&sim->timers);
 }
 
+/* As struct simulation has them. */
+void sim_sort_events(struct sim *sim);
 void sim_add_event(struct sim *sim, int worker, const struct instruction *instruction,
                    double start, double end);
 
