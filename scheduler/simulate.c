@@ -187,7 +187,7 @@ static void set_end(struct sim *sim, int worker)
 {
     const struct worker *w = &sim->workers[worker];
 
-    timer_set(sim, worker, w->left > 0 ? sim->now + w->left / w->rate : sim->now);
+    timers_set(&sim->timers, worker, w->left > 0 ? sim->now + w->left / w->rate : sim->now);
 }
 
 void worker_pace(struct sim *sim, int worker)
@@ -350,14 +350,14 @@ static int sim_run(struct sim *sim, struct err *err)
         double now;
 
         advance_all(sim);
-        now = timer_first(sim);
+        now = timers_first(&sim->timers);
         if (!isfinite(now)) {
             sim->seconds = sim->once ? steady_seconds(sim) : sim->now;
             return deadlock(sim, err);
         }
         sim->now = now;
-        while (timer_first(sim) <= now) {
-            int id = timer_take(sim);
+        while (timers_first(&sim->timers) <= now) {
+            int id = timers_take(&sim->timers);
 
             if (id < sim->n_workers)
                 finish(sim, id);

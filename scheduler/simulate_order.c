@@ -1,87 +1,50 @@
 /* SPDX-License-Identifier: MIT */
-/* Events by start, then by stage and replica; what is equal stays as it was recorded. A sort by
- * digits: there may be millions of them.
- */
-#include <stdint.h>
+/* Events by start, then by stage and replica; what is equal stays as it was recorded. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digits.h"
 #include "base/mem.h"
 #include "scheduler/simulate_private.h"
 
-#define DIGIT_BITS 11
-#define DIGITS (1 << DIGIT_BITS)
-#define KEY_BITS 64
-
-struct key {
-    uint64_t key;
-    int at;             /* of the event */
-};
-
-static unsigned digit(const struct key *k, int shift)
+static uint64_t replica_of(const struct simulated_event *e)
 {
-    return (unsigned)(k->key >> shift) & (DIGITS - 1);
+    return (uint64_t)e->replica;
 }
 
-/* By one digit from 'keys' to 'to'; false: it is the same in all, and they stay. */
-static bool sort_digit(const struct key *keys, struct key *to, int n, int shift)
+static uint64_t stage_of(const struct simulated_event *e)
 {
-    int at[DIGITS] = { 0 };
-
-    for (int i = 0; i < n; i++)
-        at[digit(&keys[i], shift)]++;
-    if (at[digit(&keys[0], shift)] == n)
-        return false;
-    for (int d = 0, sum = 0; d < DIGITS; d++) {
-        int count = at[d];
-
-        at[d] = sum;
-        sum += count;
-    }
-    for (int i = 0; i < n; i++)
-        to[at[digit(&keys[i], shift)]++] = keys[i];
-    return true;
+    return (uint64_t)e->stage;
 }
 
-static void sort_keys(struct key **keys, struct key **spare, int n)
-{
-    for (int shift = 0; shift < KEY_BITS; shift += DIGIT_BITS)
-        if (sort_digit(*keys, *spare, n, shift)) {
-            struct key *sorted = *spare;
-
-            *spare = *keys;
-            *keys = sorted;
-        }
-}
-
-/* Of times, which are not negative: then their bits ascend as they do. */
-static uint64_t bits_of(double seconds)
+/* The bits of times that are not negative ascend as these do. */
+static uint64_t start_of(const struct simulated_event *e)
 {
     uint64_t bits;
 
-    memcpy(&bits, &seconds, sizeof(bits));
+    memcpy(&bits, &e->start, sizeof(bits));
     return bits;
+}
+
+static void sort_by(const struct sim *sim, uint64_t (*key)(const struct simulated_event *),
+                    struct digits_key **keys)
+{
+    for (int i = 0; i < sim->n_events; i++)
+        (*keys)[i].key = key(&sim->events[(*keys)[i].at]);
+    digits_sort(keys, sim->n_events);
 }
 
 void sim_sort_events(struct sim *sim)
 {
     int n = sim->n_events;
-    struct key *keys = mem_new((size_t)n, sizeof(*keys));
-    struct key *spare = mem_new((size_t)n, sizeof(*spare));
+    struct digits_key *keys = mem_new((size_t)n, sizeof(*keys));
     struct simulated_event *sorted;
 
-    for (int i = 0; i < n; i++) {
-        const struct simulated_event *e = &sim->events[i];
-
-        keys[i] = (struct key){ (uint64_t)e->stage << 32 | (uint64_t)e->replica, i };
-    }
-    if (n)
-        sort_keys(&keys, &spare, n);
     for (int i = 0; i < n; i++)
-        keys[i].key = bits_of(sim->events[keys[i].at].start);
-    if (n)
-        sort_keys(&keys, &spare, n);
-    free(spare);
+        keys[i].at = i;
+    sort_by(sim, replica_of, &keys);
+    sort_by(sim, stage_of, &keys);
+    sort_by(sim, start_of, &keys);
     sorted = mem_new((size_t)n, sizeof(*sorted));
     for (int i = 0; i < n; i++)
         sorted[i] = sim->events[keys[i].at];

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Between simulate.c (workers), simulate_setup.c, simulate_alike.c, simulate_wire.c (messages,
- * reductions and wires), simulate_timer.c (what comes next) and simulate_order.c (the
- * order of what was recorded).
+ * reductions and wires) and simulate_order.c (the order of what was recorded).
  */
 #ifndef TASUKI_SCHEDULER_SIMULATE_PRIVATE_H
 #define TASUKI_SCHEDULER_SIMULATE_PRIVATE_H
 
 #include <math.h>
 
+#include "base/timers.h"
 #include "scheduler/simulate.h"
 #include "scheduler/stage.h"
 
@@ -117,17 +117,6 @@ struct group {
     double start;               /* of the first collective */
 };
 
-/* When what happens next: a timer of each worker, then one of each flow. */
-#define TIMER_WIDTH 8
-#define TIMER_LEVELS 11                 /* TIMER_WIDTH to that power are more than there are ids */
-
-struct timers {
-    int room, levels;                   /* of the lowest level: a power of the width, or 0 */
-    double *when[TIMER_LEVELS + 1];     /* of each id, INFINITY: not set; above, the first of each
-                                         * group below, up to that of all */
-    int taken;                          /* the last that was, which is still there; -1 */
-};
-
 struct sim {
     const struct plan *plan;
     const struct cost *cost;
@@ -157,7 +146,7 @@ struct sim {
     int *node_threads;          /* [n_places]: busy */
     int *checks;                /* [n_workers], a ring: workers that may go on */
     int first_check, n_checks;
-    struct timers timers;
+    struct timers timers;       /* of each worker, then n_workers on of each flow */
     double now;
     int n_events;
     struct simulated_event *events;
@@ -210,31 +199,6 @@ static inline void worker_check(struct sim *sim, int worker)
 
 /* A computation goes on at the pace that cores and reductions leave it now. */
 void worker_pace(struct sim *sim, int worker);
-
-/* Timers: 'id' is a worker, or n_workers + a flow. Of several at one time the lowest is first. */
-void timer_set(struct sim *sim, int id, double when);
-void timer_put(struct timers *t, int id, double when);
-/* The first of all. */
-int timer_find(const struct timers *t);
-
-/* When is the first? INFINITY: there is none. */
-static inline double timer_first(struct sim *sim)
-{
-    struct timers *t = &sim->timers;
-
-    if (t->taken >= 0)
-        timer_put(t, t->taken, INFINITY);
-    t->taken = -1;
-    return t->room ? t->when[t->levels][0] : INFINITY;
-}
-
-/* Take the first; there is one. Mostly it is set anew before anybody asks who comes next, and so
- * stays where it is until then.
- */
-static inline int timer_take(struct sim *sim)
-{
-    return sim->timers.taken = timer_find(&sim->timers);
-}
 
 /* As struct simulation has them. */
 void sim_sort_events(struct sim *sim);

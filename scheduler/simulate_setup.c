@@ -485,8 +485,7 @@ void sim_free(struct sim *sim)
     free_lists(sim->node_workers, sim->cluster->n_places);
     free(sim->idle_flows.items);
     free(sim->checks);
-    for (int i = 0; i <= TIMER_LEVELS; i++)
-        free(sim->timers.when[i]);
+    timers_clear(&sim->timers);
     free(sim->moved);
     free(sim->node_threads);
     free(sim->stage);

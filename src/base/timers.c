@@ -2,12 +2,12 @@
 /* Groups of ids, groups of these, and so on, each with the time of its first: a group is one line of the
  * cache. A timer that is neither the first of its group nor becomes that changes nothing above.
  */
-#include <math.h>
+#include "base/timers.h"
+
 #include <stdlib.h>
 
 #include "base/extreme.h"
 #include "base/mem.h"
-#include "scheduler/simulate_private.h"
 
 static inline double first_of(const double *group)
 {
@@ -17,11 +17,11 @@ static inline double first_of(const double *group)
     return dmin(a, b);
 }
 
-void timer_put(struct timers *t, int id, double when)
+void timers_put(struct timers *t, int id, double when)
 {
     for (int level = 0;; level++) {
         double before = t->when[level][id], first;
-        int group = id / TIMER_WIDTH;
+        int group = id / TIMERS_WIDTH;
 
         t->when[level][id] = when;
         if (level == t->levels)
@@ -30,7 +30,7 @@ void timer_put(struct timers *t, int id, double when)
         if (when >= first) {
             if (before > first)
                 return;
-            when = first_of(&t->when[level][group * TIMER_WIDTH]);
+            when = first_of(&t->when[level][group * TIMERS_WIDTH]);
             if (when <= first)
                 return;
         }
@@ -38,13 +38,13 @@ void timer_put(struct timers *t, int id, double when)
     }
 }
 
-int timer_find(const struct timers *t)
+int timers_find(const struct timers *t)
 {
     double first = t->when[t->levels][0];
     int id = 0;
 
     for (int level = t->levels - 1; level >= 0; level--) {
-        id *= TIMER_WIDTH;
+        id *= TIMERS_WIDTH;
         while (t->when[level][id] > first)
             id++;
     }
@@ -55,27 +55,31 @@ static void make_room(struct timers *t, int id)
 {
     int old = t->room, room = old ? old : 1;
 
-    while (room <= id || room < TIMER_WIDTH)
-        room *= TIMER_WIDTH;
+    while (room <= id || room < TIMERS_WIDTH)
+        room *= TIMERS_WIDTH;
     t->room = room;
     t->levels = 0;
-    for (int n = room;; n /= TIMER_WIDTH, t->levels++) {
+    for (int n = room;; n /= TIMERS_WIDTH, t->levels++) {
         double **when = &t->when[t->levels];
 
         *when = mem_resize(*when, (size_t)n, sizeof(**when));
         for (int i = t->levels ? 0 : old; i < n; i++)
-            (*when)[i] = t->levels ? first_of(&when[-1][i * TIMER_WIDTH]) : INFINITY;
+            (*when)[i] = t->levels ? first_of(&when[-1][i * TIMERS_WIDTH]) : INFINITY;
         if (n == 1)
             return;
     }
 }
 
-void timer_set(struct sim *sim, int id, double when)
+void timers_set(struct timers *t, int id, double when)
 {
-    struct timers *t = &sim->timers;
-
     if (id >= t->room)
         make_room(t, id);
-    timer_put(t, id, when);
+    timers_put(t, id, when);
     t->taken = t->taken == id ? -1 : t->taken;
+}
+
+void timers_clear(struct timers *t)
+{
+    for (int i = 0; i <= TIMERS_LEVELS; i++)
+        free(t->when[i]);
 }
