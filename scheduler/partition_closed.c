@@ -124,3 +124,17 @@ double partition_closed(struct search *search, struct candidate *c)
     }
     return closed_iteration(search, c->micro_batches, most, sum, tail + back);
 }
+
+double *work_in_order(const struct cost *cost, const int *order, int64_t samples)
+{
+    double *sum = mem_new((size_t)cost->n_blocks + 1, sizeof(*sum)), share = (double)samples;
+
+    for (int i = 0; i < cost->n_blocks; i++) {
+        const struct cost_block *b = &cost->blocks[order ? order[i] : i];
+
+        sum[i + 1] = sum[i] + cost_at(cost, b->forward, b->batch_axis, share) +
+                     cost_at(cost, b->dgrad, b->batch_axis, share) +
+                     (b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, share) : 0);
+    }
+    return sum;
+}

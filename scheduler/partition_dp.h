@@ -79,7 +79,7 @@ struct run {
 static inline const struct share_table *dp_intervals(const struct run *run,
                                                      const struct share_table *share)
 {
-    return share->intervals ? share : table_share(run->search->table, share->samples);
+    return share->peak ? share : table_share(run->search->table, share->samples);
 }
 
 /* Are any of 'r' devices from this one on of the kind? */

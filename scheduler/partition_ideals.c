@@ -193,7 +193,6 @@ void table_fill_ideals(const struct table *t, struct share_table *s)
             block_selective(cost, block, n, &s->again[i], &s->dropped[i]);
             s->made_again[i] += block_made_again(cost, block, n);
         }
-    s->has_once = true;
     for (int i = 0; i <= t->n; i++)
         for (int j = i + 1; j <= t->n; j++)
             if (ideal_within(&t->ideals[i], &t->ideals[j]))

@@ -33,28 +33,33 @@ struct chunking_sums {
     double forward, work, wgrad, activations;
 };
 
+/* The most of what is between two cuts, as in struct stage_cost; 'turn' and 'behind' less 'delayed' up
+ * to there.
+ */
+struct part_most {
+    double workspace, ahead, rest, turn, behind, kernels;
+};
+
 /* Costs at one share. Sums from 0 to each cut; [table_pair()] for intervals, which are there once
  * table_share() was called.
  */
 struct share_table {
     int64_t samples;
     int asked;              /* times, by table_share_if_asked() */
-    double *sums, *intervals;       /* the bytes of all that follow */
     double *forward, *dgrad, *wgrad, *activations, *delayed, *held;
     double *again, *dropped, *made_again;   /* where it recomputes selectively, see
                                              * struct stage_cost */
-    double *received, *gradient, *inputs, *fed, *once, *left, *workspace, *ahead, *rest;
-    double *kernels;
+    double *received, *gradient, *inputs, *fed, *once, *left;
+    struct part_most *most;         /* [levels * (cuts - 1)]: of 1, 2, 4, ... parts from each on */
     double *work;           /* [blocks + 1]: by table_work() */
     struct chunking_sums *whole;    /* by chunking_sum() */
-    double *peak, *peak_again, *behind;     /* as in struct stage_cost, per interval */
+    double *peak, *peak_again;      /* as in struct stage_cost, per interval */
     /* In another layout: of what is received, of what is sent, of inputs; of what the interval's
      * first part sends; and what is there at most with what each part sends.
      */
     double *copies_in, *copies_out, *copied_inputs;
     double *first_out, *border, *border_peak;
-    bool has_copies, has_once, has_kernels;     /* are there others than zeros in these? */
-    double *turn;           /* the most of what a block's gradients take, less 'delayed' up to it */
+    bool has_copies, has_once, has_passed;  /* are these there? Else all would be zeros */
     double *sent;           /* values that later stages read, each once */
     double *passed;         /* of these what no backward reads here, see stage_cost_get() */
 };

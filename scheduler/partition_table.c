@@ -408,8 +408,12 @@ static void free_share(struct share_table *s)
 {
     free(s->work);
     free(s->whole);
-    free(s->sums);
-    free(s->intervals);
+    free(s->forward);
+    free(s->peak);
+    free(s->passed);
+    free(s->copies_in);
+    free(s->fed);
+    free(s->most);
     free(s);
 }
 
@@ -440,18 +444,37 @@ void table_free(struct table *table)
     free(table);
 }
 
-/* Of longer intervals, where that of each part is known; false: all are zeros. */
-static bool fill_largest(const struct table *table, double *array)
+static struct part_most larger_of(const struct part_most *a, const struct part_most *b)
 {
-    bool any = false;
+    return (struct part_most){ dmax(a->workspace, b->workspace), dmax(a->ahead, b->ahead),
+                               dmax(a->rest, b->rest), dmax(a->turn, b->turn),
+                               dmax(a->behind, b->behind), dmax(a->kernels, b->kernels) };
+}
 
-    for (int i = 0; i < table->n; i++)
-        any |= array[table_pair(table, i, i + 1)] != 0;
-    for (int i = table->n - 1; i >= 0 && any; i--)
-        for (int j = i + 2; j <= table->n; j++)
-            array[table_pair(table, i, j)] = dmax(array[table_pair(table, i, j - 1)],
-                                                array[table_pair(table, j - 1, j)]);
-    return any;
+/* Of 2, 4, ... parts, where that of each is known. */
+static void fill_most(const struct table *table, struct part_most *most)
+{
+    for (int length = 1; 2 * length <= table->n; length *= 2, most += table->n)
+        for (int i = 0; i + 2 * length <= table->n; i++)
+            most[table->n + i] = larger_of(&most[i], &most[i + length]);
+}
+
+static int count_levels(int parts)
+{
+    int levels = 1;
+
+    while (parts >> levels)
+        levels++;
+    return levels;
+}
+
+/* Two runs of parts that are as long as can be cover an interval. */
+static struct part_most most_of(const struct table *table, const struct share_table *s, int i, int j)
+{
+    int level = count_levels(j - i) - 1;
+    const struct part_most *most = s->most + (size_t)level * (size_t)table->n;
+
+    return larger_of(&most[i], &most[j - (1 << level)]);
 }
 
 /* Of longer intervals, behind what sums up in front of their last part. */
@@ -497,34 +520,15 @@ static void fill_parts(const struct table *table, struct share_table *s)
         struct stage_cost part = part_cost(table, i, s->samples);
         size_t ij = table_pair(table, i, i + 1);
 
-        s->workspace[ij] = part.workspace;
-        s->ahead[ij] = part.ahead;
-        s->rest[ij] = part.rest;
-        s->turn[ij] = part.turn - s->delayed[i];
-        s->behind[ij] = part.behind - s->delayed[i];
-        s->kernels[ij] = part.kernels;
+        s->most[i] = (struct part_most){ part.workspace, part.ahead, part.rest,
+                                         part.turn - s->delayed[i],
+                                         part.behind - s->delayed[i], part.kernels };
         s->peak[ij] = part.peak;
         s->peak_again[ij] = part.peak_again;
     }
-    fill_largest(table, s->workspace);
-    fill_largest(table, s->ahead);
-    fill_largest(table, s->rest);
-    fill_largest(table, s->turn);
-    fill_largest(table, s->behind);
-    s->has_kernels = fill_largest(table, s->kernels);
+    fill_most(table, s->most);
     fill_peaks(table, s->activations, s->peak);
     fill_peaks(table, s->made_again, s->peak_again);
-}
-
-/* The same; false: all are zeros, and their pages stay untouched. */
-static bool sum_up_any(const struct table *table, double *array)
-{
-    for (size_t i = 0; i < table_pairs(table); i++)
-        if (array[i] != 0) {
-            sum_up(table, array);
-            return true;
-        }
-    return false;
 }
 
 /* What is there at most while a part runs, with the copies of what it sends. */
@@ -533,12 +537,13 @@ static void fill_borders(const struct table *table, struct share_table *s)
     for (int i = table->n - 1; i >= 0; i--) {
         size_t part = table_pair(table, i, i + 1);
         double kept = s->activations[i + 1] - s->activations[i];
+        double workspace = s->most[i].workspace;
 
         for (int j = i + 1; j <= table->n; j++) {
             size_t ij = table_pair(table, i, j), behind = table_pair(table, i + 1, j);
             double out = s->first_out[ij];
 
-            s->border[ij] = dmax(s->workspace[part] + out, j > i + 1 ? s->border[behind] : 0);
+            s->border[ij] = dmax(workspace + out, j > i + 1 ? s->border[behind] : 0);
             s->border_peak[ij] = dmax(s->peak[part] + out,
                                       j > i + 1 ? kept + s->border_peak[behind] : 0);
         }
@@ -563,27 +568,32 @@ static void fill_edges(const struct table *table, struct share_table *s)
     sum_up(table, s->received);
     sum_up(table, s->gradient);
     sum_up(table, s->sent);
-    sum_up_any(table, s->passed);
-    s->has_copies = sum_up_any(table, s->copies_in);
-    s->has_copies |= sum_up_any(table, s->copies_out);
-    s->has_copies |= sum_up_any(table, s->copied_inputs);
-    if (s->has_copies)
-        fill_borders(table, s);
     sum_up(table, s->inputs);
-    s->has_once = sum_up_any(table, s->fed);
-    s->has_once |= sum_up_any(table, s->once);
-    s->has_once |= sum_up_any(table, s->left);
+    if (s->has_passed)
+        sum_up(table, s->passed);
+    if (s->has_copies) {
+        sum_up(table, s->copies_in);
+        sum_up(table, s->copies_out);
+        sum_up(table, s->copied_inputs);
+        fill_borders(table, s);
+    }
+    if (s->has_once) {
+        sum_up(table, s->fed);
+        sum_up(table, s->once);
+        sum_up(table, s->left);
+    }
     free(where);
 }
 
-/* All arrays lie in one piece. */
-static double *new_arrays(double **const arrays[], size_t n_arrays, size_t n)
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* All lie in one piece, which the first is to be freed for. */
+static void new_arrays(double **const arrays[], size_t n_arrays, size_t n)
 {
     double *memory = mem_new_large(n_arrays * n, sizeof(*memory));
 
     for (size_t i = 0; i < n_arrays; i++)
         *arrays[i] = memory + i * n;
-    return memory;
 }
 
 static void new_sums(const struct table *table, struct share_table *s)
@@ -591,21 +601,45 @@ static void new_sums(const struct table *table, struct share_table *s)
     double **const sums[] = { &s->forward, &s->dgrad, &s->wgrad, &s->activations, &s->delayed,
                               &s->held, &s->again, &s->dropped, &s->made_again };
 
-    s->sums = new_arrays(sums, sizeof(sums) / sizeof(sums[0]), (size_t)table->n + 1);
+    new_arrays(sums, COUNT(sums), (size_t)table->n + 1);
+}
+
+/* What many networks have nothing of. */
+static void find_rare(const struct table *table, struct share_table *s)
+{
+    const struct cost *cost = table->cost;
+
+    s->has_once = table->ideals;
+    for (int i = 0; i < cost->n_edges; i++) {
+        s->has_passed |= cost->edges[i].passed_on;
+        s->has_copies |= cost->edges[i].reordered;
+        s->has_once |= cost->edges[i].once;
+    }
+    for (int i = 0; i < cost->n_inputs; i++) {
+        s->has_copies |= cost->inputs[i].reordered;
+        s->has_once |= cost->inputs[i].once;
+    }
 }
 
 static void new_intervals(const struct table *table, struct share_table *s)
 {
-    double **const intervals[] = {
-        &s->rest, &s->turn, &s->peak, &s->peak_again, &s->behind, &s->received, &s->gradient,
-        &s->inputs, &s->workspace, &s->ahead, &s->sent, &s->passed,
-        /* All zeros in many networks. */
-        &s->copies_in, &s->copies_out, &s->copied_inputs, &s->first_out, &s->border,
-        &s->border_peak, &s->fed, &s->once, &s->left, &s->kernels
-    };
+    double **const always[] = { &s->peak, &s->peak_again, &s->received, &s->gradient, &s->inputs,
+                                &s->sent };
+    double **const passed[] = { &s->passed };
+    double **const copies[] = { &s->copies_in, &s->copies_out, &s->copied_inputs, &s->first_out,
+                                &s->border, &s->border_peak };
+    double **const once[] = { &s->fed, &s->once, &s->left };
+    size_t n = table_pairs(table), levels = (size_t)count_levels(table->n);
 
-    s->intervals = new_arrays(intervals, sizeof(intervals) / sizeof(intervals[0]),
-                              table_pairs(table));
+    find_rare(table, s);
+    new_arrays(always, COUNT(always), n);
+    if (s->has_passed)
+        new_arrays(passed, COUNT(passed), n);
+    if (s->has_copies)
+        new_arrays(copies, COUNT(copies), n);
+    if (s->has_once)
+        new_arrays(once, COUNT(once), n);
+    s->most = mem_new(levels * (size_t)table->n, sizeof(*s->most));
 }
 
 static struct share_table *new_share(struct table *table, int64_t samples)
@@ -639,7 +673,7 @@ const struct share_table *table_sums(struct table *table, int64_t samples)
 
 static const struct share_table *fill_share(const struct table *table, struct share_table *s)
 {
-    if (s->intervals)
+    if (s->peak)
         return s;
     new_intervals(table, s);
     if (table->ideals) {
@@ -660,21 +694,7 @@ const struct share_table *table_share_if_asked(struct table *table, int64_t samp
 {
     struct share_table *s = find_share(table, samples);
 
-    return s->intervals || ++s->asked > MOST_ASKED ? fill_share(table, s) : NULL;
-}
-
-double *work_in_order(const struct cost *cost, const int *order, int64_t samples)
-{
-    double *sum = new_array((size_t)cost->n_blocks + 1), share = (double)samples;
-
-    for (int i = 0; i < cost->n_blocks; i++) {
-        const struct cost_block *b = &cost->blocks[order ? order[i] : i];
-
-        sum[i + 1] = sum[i] + cost_at(cost, b->forward, b->batch_axis, share) +
-                     cost_at(cost, b->dgrad, b->batch_axis, share) +
-                     (b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, share) : 0);
-    }
-    return sum;
+    return s->peak || ++s->asked > MOST_ASKED ? fill_share(table, s) : NULL;
 }
 
 const double *table_work(struct table *table, int64_t samples)
@@ -728,7 +748,7 @@ static void set_border(const struct table *table, const struct share_table *s, i
         r->copies = 0;
         return;
     }
-    r->border = dmax(s->border[ij], s->workspace[first] + in + s->first_out[ij]);
+    r->border = dmax(s->border[ij], s->most[i].workspace + in + s->first_out[ij]);
     r->border_peak = dmax(s->border_peak[ij], s->peak[first] + in + s->first_out[ij]);
 }
 
@@ -736,6 +756,8 @@ void table_interval(const struct table *table, const struct share_table *s, int 
                     struct interval_cost *r)
 {
     size_t ij = table_pair(table, i, j);
+    struct part_most most = most_of(table, s, i, j);
+    double passed = s->has_passed ? s->passed[ij] : 0;
 
     r->forward = s->forward[j] - s->forward[i];
     r->dgrad = s->dgrad[j] - s->dgrad[i];
@@ -746,27 +768,27 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->received = s->received[ij];
     r->gradient = s->gradient[ij];
     r->sent = s->sent[ij];
-    r->activations = s->activations[j] - s->activations[i] - s->passed[ij];
+    r->activations = s->activations[j] - s->activations[i] - passed;
     r->delayed = s->delayed[j] - s->delayed[i];
     r->held = s->held[j] - s->held[i];
-    r->rest = s->rest[ij];
-    r->turn = dmax(s->turn[ij], -s->delayed[i]) + s->delayed[j];
+    r->rest = most.rest;
+    r->turn = dmax(most.turn, -s->delayed[i]) + s->delayed[j];
     r->again = s->again[j] - s->again[i];
-    r->dropped = s->dropped[j] - s->dropped[i] - s->passed[ij];
+    r->dropped = s->dropped[j] - s->dropped[i] - passed;
     r->slot = r->activations + s->received[ij] + s->inputs[ij];
-    r->workspace = dmax(s->workspace[ij], s->passed[ij]);
+    r->workspace = dmax(most.workspace, passed);
     r->fed = 0;
-    r->left = s->passed[ij];
+    r->left = passed;
     if (s->has_once) {
         r->fed = s->fed[ij] + s->once[ij];
         r->left += s->left[ij];
         r->slot -= s->once[ij];
     }
-    r->ahead = s->ahead[ij];
-    r->kernels = s->has_kernels ? s->kernels[ij] : 0;
+    r->ahead = most.ahead;
+    r->kernels = most.kernels;
     r->made_again = s->made_again[j] - s->made_again[i];
     r->peak = s->peak[ij];
     r->peak_again = s->peak_again[ij];
-    r->behind = dmax(s->behind[ij], -s->delayed[i]) + s->delayed[j];
+    r->behind = dmax(most.behind, -s->delayed[i]) + s->delayed[j];
     set_border(table, s, i, j, r);
 }

@@ -187,7 +187,7 @@ static void set_end(struct sim *sim, int worker)
 {
     const struct worker *w = &sim->workers[worker];
 
-    timer_set(sim, worker, w->left > 0 ? sim->now + w->left / w->rate : sim->now);
+    timers_set(&sim->timers, worker, w->left > 0 ? sim->now + w->left / w->rate : sim->now);
 }
 
 void worker_pace(struct sim *sim, int worker)
@@ -350,14 +350,14 @@ static int sim_run(struct sim *sim, struct err *err)
         double now;
 
         advance_all(sim);
-        now = timer_first(sim);
+        now = timers_first(&sim->timers);
         if (!isfinite(now)) {
             sim->seconds = sim->once ? steady_seconds(sim) : sim->now;
             return deadlock(sim, err);
         }
         sim->now = now;
-        while (timer_first(sim) <= now) {
-            int id = timer_take(sim);
+        while (timers_first(&sim->timers) <= now) {
+            int id = timers_take(&sim->timers);
 
             if (id < sim->n_workers)
                 finish(sim, id);
@@ -365,17 +365,6 @@ static int sim_run(struct sim *sim, struct err *err)
                 flow_timer(sim, id - sim->n_workers);
         }
     }
-}
-
-static int by_start(const void *a, const void *b)
-{
-    const struct simulated_event *x = a, *y = b;
-
-    if (x->start < y->start || x->start > y->start)
-        return x->start < y->start ? -1 : 1;
-    if (x->stage != y->stage)
-        return x->stage < y->stage ? -1 : 1;
-    return x->replica < y->replica ? -1 : x->replica > y->replica;
 }
 
 /* Of each stage as the plan says, else by the steps of the cost file; 0: nothing says it. */
@@ -505,6 +494,7 @@ struct simulation *simulate(const struct plan *plan, const struct cost *cost,
     }
     if (sim->once)
         cut_out(sim);
+    sim_sort_events(sim);
     result = mem_new(1, sizeof(*result));
     result->iteration_seconds = sim->seconds;
     result->n_events = sim->n_events;
@@ -514,7 +504,6 @@ struct simulation *simulate(const struct plan *plan, const struct cost *cost,
     result->moved = sim->moved;
     sim->events = NULL;
     sim->moved = NULL;
-    qsort(result->events, (size_t)result->n_events, sizeof(*result->events), by_start);
     sim_free(sim);
     return result;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Between simulate.c (workers), simulate_setup.c, simulate_alike.c, simulate_wire.c (messages,
- * reductions and wires) and simulate_timer.c (what comes next).
+ * reductions and wires) and simulate_order.c (the order of what was recorded).
  */
 #ifndef TASUKI_SCHEDULER_SIMULATE_PRIVATE_H
 #define TASUKI_SCHEDULER_SIMULATE_PRIVATE_H
 
 #include <math.h>
 
+#include "base/timers.h"
 #include "scheduler/simulate.h"
 #include "scheduler/stage.h"
 
@@ -50,7 +51,7 @@ struct channel {
     struct route route;
     int sent, posted, done;
     int most;                   /* sent and not done */
-    int *order;                 /* [micro_batches] as sent */
+    int *order;                 /* [micro_batches] as sent; all of an edge and direction share it */
     bool busy;
 };
 
@@ -116,14 +117,6 @@ struct group {
     double start;               /* of the first collective */
 };
 
-/* When what happens next: a timer of each worker, then one of each flow. */
-struct timers {
-    unsigned room;              /* a power of two, or 0 */
-    double *when;               /* [room]; INFINITY: not set */
-    unsigned *first;            /* [2 * room]: of each match, from 1, who won; then all */
-    int taken;                  /* the last that was, whose matches are not played yet; -1 */
-};
-
 struct sim {
     const struct plan *plan;
     const struct cost *cost;
@@ -143,6 +136,8 @@ struct sim {
     int n_workers, n_channels, n_groups, n_flows;
     struct worker *workers;
     struct channel *channels;
+    int n_orders;
+    int **orders;               /* of the channels */
     struct group *groups;       /* one for each stage, then of shared parameters */
     struct flow *flows;
     struct id_list idle_flows;  /* to be used again */
@@ -151,7 +146,7 @@ struct sim {
     int *node_threads;          /* [n_places]: busy */
     int *checks;                /* [n_workers], a ring: workers that may go on */
     int first_check, n_checks;
-    struct timers timers;
+    struct timers timers;       /* of each worker, then n_workers on of each flow */
     double now;
     int n_events;
     struct simulated_event *events;
@@ -205,34 +200,8 @@ static inline void worker_check(struct sim *sim, int worker)
 /* A computation goes on at the pace that cores and reductions leave it now. */
 void worker_pace(struct sim *sim, int worker);
 
-/* Timers: 'id' is a worker, or n_workers + a flow. Flows come before workers at one time. */
-void timer_set(struct sim *sim, int id, double when);
-/* A timer has changed, and with it who is first. */
-void timer_play(struct timers *t, unsigned id);
-
-/* When is the first? INFINITY: there is none. */
-static inline double timer_first(struct sim *sim)
-{
-    struct timers *t = &sim->timers;
-
-    if (t->taken >= 0)
-        timer_play(t, (unsigned)t->taken);
-    t->taken = -1;
-    return t->room ? t->when[t->first[1]] : INFINITY;
-}
-
-/* Take the first; there is one. Mostly it is set anew before anybody asks who comes next: until
- * then it wins all its matches.
- */
-static inline int timer_take(struct sim *sim)
-{
-    struct timers *t = &sim->timers;
-
-    t->taken = (int)t->first[1];
-    t->when[t->taken] = INFINITY;
-    return t->taken;
-}
-
+/* As struct simulation has them. */
+void sim_sort_events(struct sim *sim);
 void sim_add_event(struct sim *sim, int worker, const struct instruction *instruction,
                    double start, double end);
 

@@ -106,12 +106,20 @@ static int add_workers(struct sim *sim, struct err *err)
     return 0;
 }
 
+/* All replicas of a stage send by one list. */
+static int *new_order(struct sim *sim)
+{
+    int **order = mem_push((void **)&sim->orders, &sim->n_orders, sizeof(*order));
+
+    return *order = mem_new((size_t)sim->schedule->micro_batches, sizeof(**order));
+}
+
 /* 'from' and 'to' are the workers that run both stages of the edge. */
 static void add_channel(struct sim *sim, const struct traffic *t, int from, int to,
-                        bool gradient, double bytes)
+                        bool gradient, double bytes, int *order)
 {
     struct channel *c = mem_push((void **)&sim->channels, &sim->n_channels, sizeof(*c));
-    int id = sim->n_channels - 1, n = sim->schedule->micro_batches;
+    int id = sim->n_channels - 1;
 
     c->from = gradient ? to : from;
     c->to = gradient ? from : to;
@@ -122,7 +130,7 @@ static void add_channel(struct sim *sim, const struct traffic *t, int from, int 
     c->most = schedule_sends(sim->schedule, c->from_stage, c->to_stage);
     route_fill(sim->cluster, sim->workers[c->from].device, sim->workers[c->to].device,
                &c->route);
-    c->order = mem_new((size_t)n, sizeof(*c->order));
+    c->order = order;
     id_add(&part_of(sim, c->from, c->from_stage)->out[gradient], id);
     id_add(&part_of(sim, c->to, c->to_stage)->in[gradient], id);
 }
@@ -135,6 +143,7 @@ static void add_pairs(struct sim *sim, const struct traffic *t, bool gradient, i
     const struct plan *plan = sim->plan;
     int64_t b = plan->micro_batch;
     int n = plan->stages[t->from].replicas, m = plan->stages[t->to].replicas;
+    int *order = new_order(sim), *back = gradient ? new_order(sim) : NULL;
 
     for (int j = 0, i = 0; j < m; j++) {
         int64_t start = plan_share_start(b, m, j), end = plan_share_start(b, m, j + 1);
@@ -148,10 +157,10 @@ static void add_pairs(struct sim *sim, const struct traffic *t, bool gradient, i
             int z = plan_worker(plan, pipeline, t->to, j);
 
             add_channel(sim, t, a, z, false,
-                        traffic_bytes(sim->cost, t, (double)common, k == i, false));
+                        traffic_bytes(sim->cost, t, (double)common, k == i, false), order);
             if (gradient)
                 add_channel(sim, t, a, z, true,
-                            traffic_bytes(sim->cost, t, (double)common, k == i, true));
+                            traffic_bytes(sim->cost, t, (double)common, k == i, true), back);
         }
     }
 }
@@ -452,8 +461,9 @@ void sim_free(struct sim *sim)
         return;
     for (int i = 0; i < sim->n_workers; i++)
         free_worker(&sim->workers[i]);
-    for (int i = 0; i < sim->n_channels; i++)
-        free(sim->channels[i].order);
+    for (int i = 0; i < sim->n_orders; i++)
+        free(sim->orders[i]);
+    free(sim->orders);
     for (int i = 0; i < sim->n_groups; i++) {
         free(sim->groups[i].workers.items);
         free(sim->groups[i].bytes);
@@ -475,8 +485,7 @@ void sim_free(struct sim *sim)
     free_lists(sim->node_workers, sim->cluster->n_places);
     free(sim->idle_flows.items);
     free(sim->checks);
-    free(sim->timers.when);
-    free(sim->timers.first);
+    timers_clear(&sim->timers);
     free(sim->moved);
     free(sim->node_threads);
     free(sim->stage);

@@ -22,7 +22,7 @@ static void add_flow(struct sim *sim, const struct route *route, double latency,
 
     sim->flows[id] = (struct flow){ .route = route, .bytes = bytes, .start = sim->now,
                                     .channel = channel, .group = group };
-    timer_set(sim, sim->n_workers + id, sim->now + latency);
+    timers_set(&sim->timers, sim->n_workers + id, sim->now + latency);
 }
 
 /* What the wires carry. Copies on the way to a sum cost time, and are no bytes. */
@@ -191,7 +191,7 @@ static void flow_pace(struct sim *sim, int id)
         flow->bytes = dmax(flow->bytes - (sim->now - flow->since) * flow->rate, 0);
     flow->since = sim->now;
     flow->rate = rate;
-    timer_set(sim, sim->n_workers + id, sim->now + flow->bytes / rate);
+    timers_set(&sim->timers, sim->n_workers + id, sim->now + flow->bytes / rate);
 }
 
 /* All that is on these wires, but for one. A wire that leaves a flow more than its pace, and did,

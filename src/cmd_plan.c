@@ -329,6 +329,7 @@ int cmd_plan(int argc, char **argv, struct err *err)
     if (!options)
         return (int)err->code;
     r.command = command = options_command_line(argc, argv);
+    mem_expect_much();
     result = work(&r, err);
     if (!result && r.compared)
         result = sizes_print(r.compared, r.cluster, options, err);

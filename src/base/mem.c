@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/mem.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,9 @@
 
 #define ARENA_BLOCK ((size_t)64 * 1024)
 #define ARENA_ALIGN 16
+/* What is asked of the system at once, of addresses; objects beyond a part of that go by themselves. */
+#define MUCH (256 * 1024 * 1024)
+#define MUCH_PART 16
 
 double mem_resident(void)
 {
@@ -72,17 +76,39 @@ void *mem_new(size_t n, size_t size)
     return check(calloc(n ? n : 1, size ? size : 1));
 }
 
-void *mem_new_large(size_t n, size_t size)
+/* Only a hint. */
+static void advise_large(void *memory, size_t bytes)
 {
-    void *memory = mem_new(n, size);
 #ifdef MADV_HUGEPAGE
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)memory;
-    uintptr_t first = (start + page - 1) / page * page, end = (start + n * size) / page * page;
+    uintptr_t first = (start + page - 1) / page * page, end = (start + bytes) / page * page;
 
     if (end > first)
         madvise((char *)memory + (first - start), end - first, MADV_HUGEPAGE);
 #endif
+}
+
+void *mem_new_large(size_t n, size_t size)
+{
+    void *memory = mem_new(n, size);
+
+    advise_large(memory, n * size);
     return memory;
+}
+
+void mem_expect_much(void)
+{
+#ifdef __GLIBC__
+    void *memory;
+
+    if (!mallopt(M_TOP_PAD, MUCH) || !mallopt(M_TRIM_THRESHOLD, INT_MAX) ||
+        !mallopt(M_MMAP_THRESHOLD, MUCH / MUCH_PART))
+        return;
+    memory = malloc(MUCH / MUCH_PART / 2);
+    if (memory)
+        advise_large(memory, (size_t)((char *)sbrk(0) - (char *)memory));
+    free(memory);
+#endif
 }
 
 void *mem_resize(void *old, size_t n, size_t size)
