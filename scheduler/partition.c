@@ -111,7 +111,7 @@ static struct search *search_with(struct table *table, const struct cluster *clu
     s->cluster = cluster;
     s->request = request;
     s->table = table;
-    s->state_bytes = stage_state_bytes(s->cost, request->optimizer);
+    s->state_bytes = stage_state_bytes(s->cost, request->optimizer, request->offload);
     s->factor_fixed = s->factor_moving = 1;
     s->versions = request_versions(request);
     s->zero = request->zero == PLAN_ZERO;
@@ -429,10 +429,16 @@ static struct plan *find(struct search *s, struct err *err)
     return NULL;
 }
 
+/* Is there state whose shards are less for a device to keep, or to have its step wait for? */
+static bool has_state(const struct search *s)
+{
+    return s->state_bytes > 0 || s->request->offload;
+}
+
 /* May the plan have the optimizer's state in shards, though nobody asks for it? */
 static bool may_shard(const struct search *s)
 {
-    return s->request->zero == PLAN_ZERO_ANY && !s->request->policy && s->state_bytes > 0;
+    return s->request->zero == PLAN_ZERO_ANY && !s->request->policy && has_state(s);
 }
 
 /* Are plans that do looked for on their own? Where memory was short, or there are few. */
@@ -575,7 +581,7 @@ static double bound_of(struct search *s, double simple, double upper)
     bool zero = s->zero;
     double bound;
 
-    s->zero |= s->request->zero == PLAN_ZERO_ANY && s->state_bytes > 0;
+    s->zero |= s->request->zero == PLAN_ZERO_ANY && has_state(s);
     bound = dmax(simple, partition_relaxed(s, upper));
     bound = partition_by_distance(s, bound, upper);
     bound = dmax(simple, partition_chunks_bound(s, bound));

@@ -48,6 +48,7 @@ struct plan_request {
     int chunks;                 /* of interleaved: stages of each device; 0: 2 */
     double schedule_memory;     /* of zb, see schedule_slots(); 0: any that fits */
     enum plan_zero zero;        /* any: where that is faster, or memory demands it */
+    bool offload;               /* the optimizer's state lies in memory of the host */
     const char *recompute;      /* "none", "selective", "full"; NULL: where it must */
     double memory;              /* bytes per device; 0: as the cluster says */
     int64_t batchnorm_samples;  /* shares must be multiples of it; 0: no BatchNorm */

@@ -149,7 +149,7 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
                          const struct plan_request *request, const struct shape *shape, int s,
                          const struct candidate *c, struct plan_stage *stage)
 {
-    double own = 0, state = stage_state_bytes(cost, request->optimizer);
+    double own = 0, state = stage_state_bytes(cost, request->optimizer, request->offload);
     int slots = shape->slots[s];
     int copies = candidate_pipelines(c) * stage->replicas;
     struct stage_cost sums;
@@ -196,6 +196,7 @@ static struct plan *place_stages(const struct cost *cost, const struct cluster *
         plan_set_list(plan, request->list);
     plan->pipelines = candidate_pipelines(c);
     plan->zero = c->zero && (request->zero == PLAN_ZERO || candidate_copies(c) > 1);
+    plan->offload = request->offload;
     plan->batchnorm_samples = request->batchnorm_samples;
     plan->cluster = mem_strdup(cluster->name);
     plan->precision = mem_strdup(cost->precision);

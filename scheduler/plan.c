@@ -257,6 +257,8 @@ json_t *plan_to_json(const struct plan *plan)
         json_object_set_new(o, "instructions", list_to_json(plan->list));
     json_object_set_new(o, "pipelines", json_integer(plan->pipelines));
     json_object_set_new(o, "zero", json_boolean(plan->zero));
+    if (plan->offload)
+        json_object_set_new(o, "offload", text("optimizer"));
     json_object_set_new(o, "batchnorm_samples", json_integer(plan->batchnorm_samples));
     if (plan->n_freeze)
         json_object_set_new(o, "freeze", freeze_to_json(plan));

@@ -65,6 +65,7 @@ struct plan {
     double schedule_memory;
     int pipelines;
     bool zero;                      /* optimizer state in shards, one for each copy: ZeRO-1 */
+    bool offload;                   /* of GPUs, optimizer state in memory of the host */
     int64_t batchnorm_samples;
     int n_freeze;                   /* --freeze: patterns of parameters that are not trained */
     char **freeze;

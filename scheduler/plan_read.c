@@ -427,6 +427,17 @@ static int read_text(struct json_reader *r, const char *key, const char *def, ch
     return 0;
 }
 
+static int read_offload(struct plan *plan, struct json_reader *r, struct err *err)
+{
+    const char *what;
+
+    if (json_get_string(r, "offload", false, "none", &what, err))
+        return -1;
+    plan->offload = strcmp(what, "optimizer") == 0;
+    return plan->offload || strcmp(what, "none") == 0
+               ? 0 : json_error(r, "offload", err, "expected \"none\" or \"optimizer\"");
+}
+
 static int read_batch(struct plan *plan, struct json_reader *r, struct err *err)
 {
     const int64_t one = 1, none = 0;
@@ -473,7 +484,7 @@ static int read_top(struct plan *plan, struct json_reader *r, struct err *err)
 
     if (read_batch(plan, r, err) || read_schedule(plan, r, err) ||
         read_freeze(plan, r, err) ||
-        json_get_bool(r, "zero", &no, &plan->zero, err) ||
+        json_get_bool(r, "zero", &no, &plan->zero, err) || read_offload(plan, r, err) ||
         json_get_number(r, "iteration_seconds", 0, MAX_NUMBER, &zero, &plan->iteration_seconds,
                         err) ||
         json_get_number(r, "lower_bound_seconds", 0, MAX_NUMBER, &zero,

@@ -449,8 +449,9 @@ static void cut_out(struct sim *sim)
 static void take_workers(const struct sim *sim, struct simulation *result)
 {
     size_t n = (size_t)sim->n_workers;
-    double state = stage_state_bytes(sim->cost, sim->plan->optimizer && sim->plan->optimizer[0]
-                                                    ? sim->plan->optimizer : NULL);
+    const struct plan *plan = sim->plan;
+    double state = stage_state_bytes(sim->cost, plan->optimizer && plan->optimizer[0]
+                                                    ? plan->optimizer : NULL, plan->offload);
     struct traffic_list *traffic = traffic_new(sim->cost, sim->stage);
     int *slots = mem_new((size_t)sim->schedule->n_stages, sizeof(*slots));
     double *known = known_memory(sim);

@@ -399,8 +399,10 @@ double stage_sum_bytes(double gradients, double buffers, int copies)
     return (double)(SUMS_AT_ONCE * sums_scratch((size_t)stage_bucket_bytes(gradients), copies));
 }
 
-double stage_state_bytes(const struct cost *cost, const char *optimizer)
+double stage_state_bytes(const struct cost *cost, const char *optimizer, bool offload)
 {
+    if (offload)
+        return 0;
     if (!optimizer)
         return cost->optimizer_bytes_per_parameter;
     if (strcmp(optimizer, "sgd") == 0)

@@ -97,8 +97,10 @@ void block_selective(const struct cost *cost, const struct cost_block *block, do
 double block_made_again(const struct cost *cost, const struct cost_block *block, double samples);
 /* Of its activations, what is kept wherever the stage ends. */
 double block_kept(const struct cost *cost, const struct cost_block *block, double samples);
-/* Bytes of optimizer state for a 4-byte parameter; the cost file's where 'optimizer' is NULL. */
-double stage_state_bytes(const struct cost *cost, const char *optimizer);
+/* Bytes of optimizer state that a device has for a 4-byte parameter; the cost file's where
+ * 'optimizer' is NULL. 'offload': the host has them.
+ */
+double stage_state_bytes(const struct cost *cost, const char *optimizer, bool offload);
 /* Bytes of gradients for so many bytes of parameters. */
 double stage_gradient_bytes(const struct cost *cost, double parameters);
 /* Gradients are summed in buckets, neighbours in the order in which they become final: a bucket

@@ -642,7 +642,7 @@ static void add_up(const struct cost *cost, const struct plan *plan, int s,
     int replica = largest_replica(plan, s), versions = plan_versions(plan);
     double samples = (double)plan->stages[s].samples[replica];
     const char *optimizer = plan->optimizer && plan->optimizer[0] ? plan->optimizer : NULL;
-    double state = stage_state_bytes(cost, optimizer);
+    double state = stage_state_bytes(cost, optimizer, plan->offload);
     struct stage_arrays arrays;
     struct stage_cost sums;
 

@@ -69,6 +69,7 @@ static int read_request(struct plan_run *r, struct err *err)
     const struct options *o = r->options;
     struct plan_request *q = &r->request;
     int64_t stages, pipelines, chunks;
+    int offload;
 
     if (!option_given(o, "global-batch"))
         return err_set_code(err, EXIT_USAGE, "plan: --global-batch N is needed");
@@ -84,10 +85,12 @@ static int read_request(struct plan_run *r, struct err *err)
         option_choice(o, "policy", &q->policy, err) ||
         option_number(o, "schedule-memory", 1, SCHEDULE_MEMORY, 0, &q->schedule_memory, err) ||
         option_choice(o, "recompute", &q->recompute, err) ||
+        option_word(o, "offload", &offload, err) ||
         option_choice(o, "optimizer", &q->optimizer, err))
         return -1;
     if (option_given(o, "zero"))
         q->zero = option_flag(o, "zero", true) ? PLAN_ZERO : PLAN_ZERO_NEVER;
+    q->offload = offload == 1;
     q->stages = (int)stages;
     q->chunks = (int)chunks;
     q->pipelines = (int)pipelines;
@@ -237,7 +240,8 @@ static int make_plan(struct plan_run *r, struct err *err)
 {
     if (options_operands(r->options) > 0)
         return plan_model(r, err);
-    if (sizes_settle(r->options, 0, r->request.global_batch, &r->sizes, err))
+    if ((r->request.offload && planning_check_offload(r->cluster, NULL, err)) ||
+        sizes_settle(r->options, 0, r->request.global_batch, &r->sizes, err))
         return -1;
     if (r->sizes.last) {
         r->sizes.plan = plan_part_by_cost;

@@ -235,8 +235,8 @@ static void print_head(const struct plan *plan, const struct cluster *cluster, F
     fprintf(out, "%d stage%s on %d of %d devices of ", plan->n_stages,
             plan->n_stages == 1 ? "" : "s", used, cluster->n_devices);
     plain_print(out, 0, cluster->name);
-    fprintf(out, ", %s%s, %lld micro-batch%s of %lld\n\n", plan->schedule,
-            plan->zero ? ", ZeRO-1" : "",
+    fprintf(out, ", %s%s%s, %lld micro-batch%s of %lld\n\n", plan->schedule,
+            plan->zero ? ", ZeRO-1" : "", plan->offload ? ", offload" : "",
             (long long)plan->micro_batches, plan->micro_batches == 1 ? "" : "es",
             (long long)plan->micro_batch);
     if (plan_versions(plan) > 1)

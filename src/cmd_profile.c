@@ -70,6 +70,9 @@ static int open_device(struct profile_run *r, bool float64, struct err *err)
     r->profile.backend = planning_backend(name, float64, err);
     if (!r->profile.backend)
         return -1;
+    if (r->profile.offload && !option_flag(r->options, "roofline", false) &&
+        planning_check_offload(NULL, r->profile.backend, err) < 0)
+        return -1;
     r->profile.threads = (int)threads;
     r->profile.device = r->profile.backend->device_open((int)threads, NULL, err);
     if (!r->profile.device)
@@ -95,12 +98,13 @@ static int open_model(struct profile_run *r, struct err *err)
 {
     struct model_options *m = &r->profile.model_options;
     const char *data = option_string(r->options, "data", NULL);
-    int precision, optimizer;
+    int precision, optimizer, offload;
 
     if (options_operands(r->options) != 1)
         return err_set_code(err, EXIT_USAGE, "profile: expected a MODEL");
     if (option_word(r->options, "precision", &precision, err) < 0 ||
-        option_word(r->options, "optimizer", &optimizer, err) < 0)
+        option_word(r->options, "optimizer", &optimizer, err) < 0 ||
+        option_word(r->options, "offload", &offload, err) < 0)
         return -1;
     m->real = precision == 1 ? DTYPE_F64 : DTYPE_F32;
     m->fuse = option_flag(r->options, "fuse", true);
@@ -108,6 +112,7 @@ static int open_model(struct profile_run *r, struct err *err)
     m->n_freeze = option_strings(r->options, "freeze", &m->freeze);
     r->profile.optimizer = optimizer_defaults((enum optimizer_kind)optimizer);
     r->profile.optimizer.dtype = m->real;
+    r->profile.offload = offload == 1;
     if (data && open_data(r, data, err) < 0)
         return -1;
     r->profile.model = model_open(options_operand(r->options, 0), err);
@@ -147,23 +152,25 @@ static void warn_mixed(const struct cluster *cluster)
 static struct cost *estimate(const struct profile_run *r, struct err *err)
 {
     struct model_options options = r->profile.model_options;
+    int states = optimizer_states(r->profile.optimizer.kind);
     struct cluster *cluster = open_cluster(r, "roofline", err);
-    struct graph *graph;
+    struct graph *graph = NULL;
     struct cost *cost = NULL;
 
     if (!cluster)
         return NULL;
     options.batch = r->sizes[0];
     warn_mixed(cluster);
-    graph = model_build(r->profile.model, &options, err);
+    if (!r->profile.offload || planning_check_offload(cluster, NULL, err) == 0)
+        graph = model_build(r->profile.model, &options, err);
     if (graph && cluster_slowest(cluster)->flops <= 0 &&
         cluster_slowest(cluster)->memory_bandwidth <= 0)
         err_set(err, "--cluster %s: nothing says how fast its devices are",
                 option_string(r->options, "cluster", NULL));
     else if (graph)
         cost = estimate_cost(graph, r->profile.n_sizes, r->sizes, cluster,
-                             cluster_slowest(cluster),
-                             optimizer_states(r->profile.optimizer.kind), true, err);
+                             cluster_slowest(cluster), states,
+                             r->profile.offload ? states : 0, true, err);
     graph_free(graph);
     cluster_free(cluster);
     return cost;

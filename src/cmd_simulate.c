@@ -79,7 +79,8 @@ static struct cost *cost_of_model(const struct simulate_run *r, const char *mode
         .cluster = r->cluster, .cache_directory = cache, .command = "",
         /* The sizes that the planner looks at where none is pinned. */
         .request = { .global_batch = r->plan->global_batch,
-                     .batchnorm_samples = r->plan->batchnorm_samples },
+                     .batchnorm_samples = r->plan->batchnorm_samples,
+                     .offload = r->plan->offload },
     };
     struct planning_source source = {
         .model = model, .data = option_string(o, "data", NULL),

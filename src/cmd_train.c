@@ -138,6 +138,7 @@ static int read_schedule_list(const struct options *o, struct train_settings *t,
 static int read_pins(const struct options *o, struct train_settings *t, struct err *err)
 {
     int64_t stages, pipelines, chunks, trial;
+    int offload;
 
     if (option_int(o, "stages", 1, MAX_COUNT, 0, &stages, err) < 0 ||
         option_int(o, "pipelines", 1, MAX_COUNT, 0, &pipelines, err) < 0 ||
@@ -146,6 +147,7 @@ static int read_pins(const struct options *o, struct train_settings *t, struct e
         option_int(o, "micro-batches", 1, 1 << 20, 0, &t->micro_batches, err) < 0 ||
         option_int(o, "micro-batch-size", 1, 1 << 30, 0, &t->micro_batch, err) < 0 ||
         option_size(o, "memory", 1, 0, &t->memory, err) < 0 ||
+        option_word(o, "offload", &offload, err) < 0 ||
         option_number(o, "schedule-memory", 1, SCHEDULE_MEMORY, 0, &t->schedule_memory, err) < 0)
         return -1;
     t->stages = (int)stages;
@@ -161,6 +163,8 @@ static int read_pins(const struct options *o, struct train_settings *t, struct e
     t->n_costs = option_strings(o, "cost", &t->costs);
     if (option_given(o, "zero"))
         t->zero = option_flag(o, "zero", true) ? PLAN_ZERO : PLAN_ZERO_NEVER;
+    t->offload_given = option_given(o, "offload");
+    t->offload = offload == 1;
     t->keep_plan = option_flag(o, "keep-plan", false);
     if (option_int(o, "trial", 2, MAX_TRIAL, 0, &trial, err) < 0)
         return -1;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 
 #define MAX_DEPTH 8     /* cluster_route() has room for this many climbing wires */
@@ -382,6 +383,22 @@ int cluster_end(const struct cluster *cluster, int place)
     while (end < cluster->n_places && cluster->places[end].parent >= place)
         end++;
     return end;
+}
+
+double cluster_host_bandwidth(const struct cluster *cluster, const struct cluster_device *device)
+{
+    double bandwidth = INFINITY;
+
+    if (cluster->places[device->node].kind != CLUSTER_NODE)
+        return bandwidth;
+    for (int place = device->place; place != device->node; place = cluster->places[place].parent) {
+        const struct cluster_place *p = &cluster->places[place];
+        int below = cluster_device_from(cluster, cluster_end(cluster, place)) -
+                    cluster_device_from(cluster, place);
+
+        bandwidth = dmin(bandwidth, dmin(p->flow_bandwidth, p->up_bandwidth / below));
+    }
+    return bandwidth;
 }
 
 int cluster_nodes(const struct cluster *cluster)

@@ -165,6 +165,10 @@ double cluster_allreduce_time(const struct cluster *cluster, int n, const int *d
  * that are virtual share those of their machine); the root where none has: then it has its own.
  */
 int cluster_core_place(const struct cluster *cluster, int device);
+/* Bytes/s each way between a device and the memory of its node, while all below the same wires do
+ * the same; INFINITY where nothing says, as with flat:.
+ */
+double cluster_host_bandwidth(const struct cluster *cluster, const struct cluster_device *device);
 /* How many levels below the root, which is 0. */
 int cluster_depth(const struct cluster *cluster, int place);
 /* One past the last place below 'place': those of a subtree are consecutive. */

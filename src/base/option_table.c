@@ -218,6 +218,8 @@ static const struct option_spec table[] = {
       .help = "micro-batches that zb may hold, relative to 1f1b: 1 to 2 (default: what fits)" },
     { .name = "zero", .commands = PLAN | TRAIN,
       .help = "pin ZeRO-1: optimizer state in shards (default: where faster or needed)" },
+    { .name = "offload", .argument = "none|optimizer", .commands = PLAN | TRAIN | PROFILE,
+      .help = "of GPUs: keep the optimizer's state in memory of the host (default: none)" },
     { .name = "recompute", .argument = "none|selective|full", .commands = PLAN | TRAIN,
       .help = "pin what runs its forward again before each backward (default: what has to)" },
     { .name = "memory", .argument = "BYTES", .commands = PLAN | TRAIN,

@@ -24,7 +24,7 @@ struct compile_options {
     const struct plan *plan;
     const struct backend *backend;
     struct device *device;
-    int optimizer_states;                   /* arrays per parameter */
+    int optimizer_states;                   /* arrays per parameter, in the device's memory */
 };
 
 struct compiled {

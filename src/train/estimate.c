@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "graph/program.h"
 #include "scheduler/blocks.h"
@@ -20,19 +21,27 @@ static int *differentiate(struct graph *graph, const struct blocks *blocks,
     return autodiff(graph, stage, blocks->n, result, &stage, err) ? NULL : stage;
 }
 
+/* Of a byte of parameters: an update reads parameter, gradient and state and writes all but the
+ * gradient, in long stretches.
+ */
+static double step_seconds(const struct cluster_device *device, const struct efficiency *efficiency,
+                           int states)
+{
+    return device->memory_bandwidth > 0
+               ? (3 + 2 * states) / device->memory_bandwidth /
+                     efficiency_share(efficiency, EFFICIENCY_MEMORY, INFINITY)
+               : 0;
+}
+
+/* What is offloaded comes and goes meanwhile, each way at once. */
 struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t *sizes,
                            const struct cluster *cluster, const struct cluster_device *device,
-                           int optimizer_states, bool steps, struct err *err)
+                           int optimizer_states, int offloaded, bool steps, struct err *err)
 {
     const struct efficiency *efficiency = cluster_efficiency(cluster, device);
     struct block_timing *timings = mem_new((size_t)n_sizes, sizeof(*timings));
-    /* An update reads parameter, gradient and state and writes all but the gradient, in long
-     * stretches.
-     */
-    double step = device->memory_bandwidth > 0
-                      ? (3 + 2 * optimizer_states) / device->memory_bandwidth /
-                            efficiency_share(efficiency, EFFICIENCY_MEMORY, INFINITY)
-                      : 0;
+    double step = dmax(step_seconds(device, efficiency, optimizer_states - offloaded),
+                       offloaded / cluster_host_bandwidth(cluster, device));
     struct graph *graph = graph_copy(built);
     struct blocks *blocks = blocks_new(graph, err);
     struct autodiff gradients;
@@ -84,8 +93,8 @@ static const char **known_kinds(const struct cluster *cluster, int *n)
 }
 
 struct cost *estimate_kinds(const struct graph *built, int n_sizes, const int64_t *sizes,
-                            const struct cluster *cluster, int optimizer_states, bool steps,
-                            struct err *err)
+                            const struct cluster *cluster, int optimizer_states, int offloaded,
+                            bool steps, struct err *err)
 {
     struct cost *joined = NULL;
     int n;
@@ -98,8 +107,8 @@ struct cost *estimate_kinds(const struct graph *built, int n_sizes, const int64_
         if (device->flops <= 0 && device->memory_bandwidth <= 0)
             err_set(err, "%s: nothing says how fast its devices are", cluster->name);
         else
-            cost = estimate_cost(built, n_sizes, sizes, cluster, device, optimizer_states, steps,
-                                 err);
+            cost = estimate_cost(built, n_sizes, sizes, cluster, device, optimizer_states,
+                                 offloaded, steps, err);
         if (!cost)
             cost_free(joined);
         joined = !cost || !joined ? cost : cost_join(joined, cost, err);

@@ -184,7 +184,7 @@ static int set_up(struct executor *e, struct err *err)
     if (stamps_init(&e->stamps, o->trace, &e->lanes, o->device, e->chunk, err) < 0)
         return -1;
     if (store_init(&e->store, e->compiled, o->placement, o->device, e->stream,
-                   optimizer_states(o->optimizer.kind), o->ema > 0,
+                   optimizer_states(o->optimizer.kind), o->plan->offload, o->ema > 0,
                    e->routes.bytes + e->compiled->sum_bytes - direct_bytes(e), direct_bytes(e),
                    err) < 0 ||
         store_load(&e->store, o->initial, o->seed, err) < 0)

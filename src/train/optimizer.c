@@ -37,6 +37,11 @@ int optimizer_states(enum optimizer_kind kind)
     return rules[kind].states;
 }
 
+int optimizer_resident(enum optimizer_kind kind, bool averaged, bool offload)
+{
+    return (offload ? 0 : optimizer_states(kind)) + averaged;
+}
+
 struct optimizer_args optimizer_defaults(enum optimizer_kind kind)
 {
     bool adam = optimizer_states(kind) == 2, lamb = kind == OPTIMIZER_LAMB;

@@ -15,6 +15,8 @@ int optimizer_from_name(const char *name, enum optimizer_kind *kind);
 const char *optimizer_name(enum optimizer_kind kind);
 /* Arrays of state for each parameter: 0, 1 (momentum) or 2 (Adam's m and v). */
 int optimizer_states(enum optimizer_kind kind);
+/* Of these and averages of the parameters, those that the device's own memory has. */
+int optimizer_resident(enum optimizer_kind kind, bool averaged, bool offload);
 /* lr 0.01 (Adam, LAMB: 0.001), momentum 0.9, betas 0.9 and 0.999, epsilon 1e-8 (LAMB: 1e-6),
  * weight decay 0 (AdamW, LAMB: 0.01), trust 0.001; dtype and step are left zero.
  */

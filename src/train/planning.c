@@ -185,7 +185,8 @@ struct trials_key planning_trials(const struct planning *planning)
         .directory = ours ? p->cache_directory : NULL, .model = model_hash(p->model),
         .backend = p->backend->name, .device = p->backend->device_name(p->device),
         .precision = dtype_name(p->model_options.real), .fuse = p->model_options.fuse,
-        .nodes = cluster_nodes(p->cluster), .devices = p->cluster->n_devices,
+        .offload = p->request.offload, .nodes = cluster_nodes(p->cluster),
+        .devices = p->cluster->n_devices,
     };
 }
 
@@ -210,7 +211,8 @@ static struct cost *measure_cost(const struct planning *p, struct err *err)
     int64_t sizes[MAX_SIZES];
     struct profile_options options = {
         .model = p->model, .model_options = p->model_options, .backend = p->backend,
-        .optimizer = p->optimizer, .sizes = sizes, .threads = p->threads,
+        .optimizer = p->optimizer, .offload = p->request.offload, .sizes = sizes,
+        .threads = p->threads,
     };
     int n_beside = p->backend->separate
                        ? 0 : beside_count(devices_of_node(p->cluster), p->threads);
@@ -299,7 +301,9 @@ struct cost *planning_cost(const struct planning *planning, struct err *err)
     graph = built_graph(built, group ? sizes[0] : PROBE, group, err);
     if (graph)
         cost = estimate_kinds(graph, n, sizes, p->cluster,
-                              optimizer_states(p->optimizer.kind) + p->averaged, false, err);
+                              optimizer_states(p->optimizer.kind) + p->averaged,
+                              p->request.offload ? optimizer_states(p->optimizer.kind) : 0,
+                              false, err);
     if (!p->built)
         built_free(built);
     return cost;
@@ -323,7 +327,7 @@ static int memory_of(void *user, const struct plan *plan, int stage, struct memo
     struct compile_options options = {
         .model = p->model, .model_options = p->model_options, .built = p->built, .plan = plan,
         .backend = p->backend, .device = p->device,
-        .optimizer_states = optimizer_states(p->optimizer.kind) + p->averaged,
+        .optimizer_states = optimizer_resident(p->optimizer.kind, p->averaged, plan->offload),
     };
     struct compiled *compiled = compile_stage(&options, stage,
                                               largest_replica(&plan->stages[stage]), err);
@@ -413,6 +417,19 @@ struct plan *planning_run(const struct planning *planning, char **why, struct er
     return plan;
 }
 
+int planning_check_offload(const struct cluster *cluster, const struct backend *backend,
+                           struct err *err)
+{
+    bool gpus = !backend || backend->separate;
+
+    for (int d = 0; cluster && d < cluster->n_devices; d++)
+        gpus = gpus && strcmp(cluster->devices[d].kind, "cpu") != 0;
+    if (gpus)
+        return 0;
+    return err_set_code(err, EXIT_USAGE, "--offload optimizer needs --device cuda: on CPUs the "
+                        "optimizer's state is in memory of the host without it");
+}
+
 /* Without a run ------------------------------------------------------------------------ */
 
 static int open_device(struct planning *p, const struct planning_source *source,
@@ -496,7 +513,10 @@ int planning_open(struct planning *planning, struct planning_source *source, str
     }
     p->model = source->opened = planning_model(source->model, err);
     p->model_path = source->model;
-    if (!p->model || open_device(p, source, err) < 0)
+    if (!p->model || open_device(p, source, err) < 0 ||
+        (p->request.offload &&
+         planning_check_offload(p->cluster, p->cost || is_elsewhere(p->cluster) ? NULL : p->backend,
+                                err) < 0))
         return -1;
     if (source->data) {
         if (data_complete(source->opened_data, p->model, source->loss, err) < 0)

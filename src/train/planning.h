@@ -79,6 +79,12 @@ bool planning_on_gpu(const char *kernels);
 /* Kernels by name; NULL: cpu, or reference for float64, which no other has. */
 const struct backend *planning_backend(const char *name, bool float64, struct err *err);
 
+/* Is there memory of GPUs that the optimizer's state may leave? Of the devices of a cluster, and of
+ * what computes; both may be NULL.
+ */
+int planning_check_offload(const struct cluster *cluster, const struct backend *backend,
+                           struct err *err);
+
 /* For a command that has no run: the model, its data and a device. */
 struct planning_source {
     const char *model, *data, *loss;    /* paths; data and loss may be NULL */

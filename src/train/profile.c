@@ -440,7 +440,8 @@ static int profile_sizes(const struct profile_options *o, struct size *sizes, do
     for (int i = 0; i < o->n_sizes; i++)
         if (time_size(o, &sizes[i], err) < 0)
             return -1;
-    *step = timings_update(o->timings, &o->optimizer, sizes[o->n_sizes - 1].reuse.ring, err);
+    *step = timings_update(o->timings, &o->optimizer, o->offload, sizes[o->n_sizes - 1].reuse.ring,
+                           err);
     return *step < 0 ? -1 : 0;
 }
 

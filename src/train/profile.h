@@ -22,6 +22,7 @@ struct profile_options {
     struct timings *timings;
     int threads;                /* of the device; 0: not known */
     struct optimizer_args optimizer;
+    bool offload;               /* its state is in memory of the host */
     int n_sizes;
     const int64_t *sizes;       /* ascending */
     bool steps;                 /* the cost file says what runs in a step, too */

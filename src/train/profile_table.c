@@ -221,7 +221,7 @@ int profile_table(const struct profile_options *options, int64_t samples, FILE *
     struct compile_options compile = {
         .model = options->model, .model_options = options->model_options, .plan = &plan,
         .backend = options->backend, .device = options->device,
-        .optimizer_states = optimizer_states(options->optimizer.kind),
+        .optimizer_states = optimizer_resident(options->optimizer.kind, false, options->offload),
     };
     struct compiled *compiled;
     struct stream *stream = NULL;
@@ -229,12 +229,14 @@ int profile_table(const struct profile_options *options, int64_t samples, FILE *
 
     plan_alone(&plan, &stage, samples);
     plan.batchnorm_samples = options->model_options.batchnorm_samples;
+    plan.offload = options->offload;
     compiled = compile_stage(&compile, 0, 0, err);
     t.compiled = compiled;
     if (compiled)
         stream = options->backend->stream_new(options->device, err);
     if (stream && store_init(&t.store, compiled, NULL, options->device, stream,
-                             compile.optimizer_states, false, 0, 0, err) == 0)
+                             optimizer_states(options->optimizer.kind), options->offload, false,
+                             0, 0, err) == 0)
         bad = run_table(&t, &plan, err);
     if (!bad)
         print_table(&t, samples, out);

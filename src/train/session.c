@@ -57,7 +57,8 @@ static int open_backend(struct session *s, struct err *err)
                             "this run does: --device cpu says that they are not meant to be used");
     session_suit_gpus(s);
     s->backend = planning_backend(s->settings.backend, s->settings.float64, err);
-    if (!s->backend)
+    if (!s->backend ||
+        (s->settings.offload && planning_check_offload(NULL, s->backend, err) < 0))
         return -1;
     if (!s->settings.threads)
         s->settings.threads = session_cores(s);

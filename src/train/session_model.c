@@ -50,6 +50,8 @@ static int take_input(struct session *s, struct err *err)
     if (session_precision(s, input, s->given->precision, err) < 0 ||
         settle_optimizer(s, s->given, err) < 0)
         return -1;
+    if (!s->settings.offload_given)
+        s->settings.offload = s->given->offload;
     s->model_path = plan_find_model(s->given, input);
     return 0;
 }

@@ -22,7 +22,7 @@ struct plan_request session_request(const struct session *session)
         .replicas = t->replicas, .micro_batches = t->micro_batches,
         .micro_batch = t->micro_batch, .schedule = t->schedule, .list = t->list,
         .chunks = t->chunks, .schedule_memory = t->schedule_memory, .zero = t->zero,
-        .recompute = t->recompute, .memory = t->memory,
+        .offload = t->offload, .recompute = t->recompute, .memory = t->memory,
         .batchnorm_samples = t->batchnorm_samples,
     };
 }
@@ -105,6 +105,7 @@ static bool honours_pins(const struct session *s, const struct plan *plan)
         (t->schedule && (plan->list || strcmp(t->schedule, plan->schedule) != 0)) ||
         (t->list && (!plan->list || !schedule_same(t->list, plan->list))) ||
         (t->zero && (t->zero == PLAN_ZERO) != plan->zero) ||
+        (t->offload_given && t->offload != plan->offload) ||
         (t->chunks && t->chunks != plan->chunks) ||
         (t->schedule_memory > 0 && fabs(t->schedule_memory - plan->schedule_memory) > 1e-6))
         return false;
@@ -138,8 +139,8 @@ static int check_given(const struct session *s, struct err *err)
         return err_set(err, "%s: made for other --freeze patterns: plan again", t->input);
     if (!honours_pins(s, plan))
         return err_set_code(err, EXIT_USAGE, "%s: a plan with other stages, replicas, "
-                            "micro-batches, another schedule, --zero or --recompute than the "
-                            "options say: leave them out, or plan again", t->input);
+                            "micro-batches, another schedule, --zero, --offload or --recompute "
+                            "than the options say: leave them out, or plan again", t->input);
     return 0;
 }
 
@@ -160,19 +161,24 @@ static struct plan *plan_of_checkpoint(struct session *s)
     struct err ignored = { 0 };
 
     if (!plan || s->settings.memory > 0 || ranks_of(plan) != s->size ||
-        !honours_pins(s, plan) || !fits(s, plan, &ignored))
+        !honours_pins(s, plan) || !fits(s, plan, &ignored) ||
+        (plan->offload && !s->backend->separate))
         return NULL;
     s->resumed_plan = NULL;
     return plan;
 }
 
-/* A run that was asynchronous stays so under a new plan: what it learns depends on it. */
+/* A run that was asynchronous stays so under a new plan: what it learns depends on it. State stays
+ * where it was, if on GPUs.
+ */
 static struct plan *plan_anew(struct session *s, const struct plan *before, struct err *err)
 {
     struct train_settings *t = &s->settings;
 
     if (before && plan_versions(before) > 1 && !t->schedule && !t->list)
         t->schedule = schedule_name(SCHEDULE_2BW);
+    if (before && !t->offload_given)
+        t->offload = before->offload && s->backend->separate;
     return make_plan(s, err);
 }
 
@@ -251,11 +257,12 @@ char *session_describe(const struct session *session)
 
     if (plan->pipelines > 1)
         snprintf(side_by_side, sizeof(side_by_side), "%d pipelines of ", plan->pipelines);
-    return mem_printf("%s%d stage%s, %d rank%s of %d, %lld micro-batch%s of %lld, %s%s",
+    return mem_printf("%s%d stage%s, %d rank%s of %d, %lld micro-batch%s of %lld, %s%s%s",
                       side_by_side, plan->n_stages, plan->n_stages == 1 ? "" : "s", ranks,
                       ranks == 1 ? "" : "s", session->size, (long long)plan->micro_batches,
                       plan->micro_batches == 1 ? "" : "es", (long long)plan->micro_batch,
-                      plan->schedule, plan->zero ? ", ZeRO-1" : "");
+                      plan->schedule, plan->zero ? ", ZeRO-1" : "",
+                      plan->offload ? ", offload" : "");
 }
 
 static void tell_plan(struct session *s)

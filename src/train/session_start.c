@@ -29,8 +29,8 @@ static int make_stages(struct session *s, struct err *err)
     struct compile_options options = {
         .model = s->model, .model_options = s->model_options, .plan = s->plan,
         .backend = s->backend, .device = s->device,
-        .optimizer_states = optimizer_states(s->settings.optimizer.kind) +
-                            (s->settings.recipe.ema > 0),
+        .optimizer_states = optimizer_resident(s->settings.optimizer.kind,
+                                               s->settings.recipe.ema > 0, s->plan->offload),
     };
 
     for (int stage = 0; s->placement.stage >= 0 && stage < s->plan->n_stages; stage++) {

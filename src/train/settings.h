@@ -60,6 +60,7 @@ struct train_settings {
     int chunks;                 /* of --schedule interleaved */
     double schedule_memory;
     enum plan_zero zero;
+    bool offload_given, offload;    /* else as the plan or the checkpoint says */
     const char *recompute;      /* or NULL */
     double memory;              /* bytes; 0: as the machine has it */
     bool keep_plan;

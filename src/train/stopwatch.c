@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/stopwatch.h"
+#include "train/optimizer.h"
 #include "train/update.h"
 
 #include <math.h>
@@ -62,6 +63,7 @@ struct subject {
         size_t bytes;
         struct pool *pool;          /* NULL: near, or */
         bool evicted;               /* in no cache at all when a run begins */
+        bool host;                  /* in memory of the host that kernels reach */
     } *operands;
     void **pointers;                /* [n] for the kernel */
 };
@@ -224,6 +226,7 @@ static int pass(struct subject *s, struct err *err)
         return -1;
     for (int i = 0; i < s->n; i++)
         if (s->operands[i].memory && !s->operands[i].pool && !s->operands[i].evicted &&
+            !s->operands[i].host &&
             read_through(w, s->operands[i].memory, s->operands[i].bytes, err) < 0)
             return -1;
     return w->backend->stream_sync(w->stream, err);
@@ -369,6 +372,13 @@ static int take_far(const struct stopwatch *w, struct operand *o, enum dtype dty
     }
     o->evicted = true;
     return take_near(w, o, dtype, err);
+}
+
+static int take_host(const struct stopwatch *w, struct operand *o, struct err *err)
+{
+    o->host = true;
+    o->memory = w->backend->alloc_aside(w->device, o->bytes, true, err);
+    return o->memory ? 0 : -1;
 }
 
 static bool can_evict(const struct stopwatch *w)
@@ -518,9 +528,14 @@ static void release_operands(struct subject *s)
 {
     const struct stopwatch *w = s->stopwatch;
 
-    for (int i = 0; i < s->n; i++)
-        if (!s->operands[i].pool && s->operands[i].memory)
-            w->backend->release(w->device, s->operands[i].memory, s->operands[i].bytes);
+    for (int i = 0; i < s->n; i++) {
+        struct operand *o = &s->operands[i];
+
+        if (o->host && o->memory)
+            w->backend->release_aside(w->device, o->memory, true);
+        else if (!o->pool && o->memory)
+            w->backend->release(w->device, o->memory, o->bytes);
+    }
     free(s->operands);
     free(s->pointers);
 }
@@ -562,11 +577,35 @@ static int run_update(struct subject *s, struct err *err)
 
     return update_range(w->backend, w->stream, s->optimizer, true,
                         s->operands[0].bytes / dtype_size(s->optimizer->dtype), s->pointers[1],
-                        s->pointers[0], 1, s->pointers[2], s->pointers[3], err);
+                        s->pointers[0], 1, s->n > 2 ? s->pointers[2] : NULL,
+                        s->n > 3 ? s->pointers[3] : NULL, err);
+}
+
+/* The gradient, then what is written: parameters and two states. A GPU moves what it is given. */
+static int take_update(struct subject *s, bool offload, size_t bytes, size_t ring, struct err *err)
+{
+    struct stopwatch *w = s->stopwatch;
+    enum dtype dtype = s->optimizer->dtype, dtypes[4] = { dtype, dtype, dtype, dtype };
+    int bad = 0;
+
+    make_operands(s, 2 + (w->backend->separate ? optimizer_states(s->optimizer->kind) : 2));
+    for (int i = 0; i < s->n && !bad; i++) {
+        struct operand *o = &s->operands[i];
+
+        o->bytes = bytes;
+        if (offload && i > 1)
+            bad = take_host(w, o, err);
+        else if (ring)
+            bad = take_far(w, o, dtype, ring >= REUSE_LONGEST && can_evict(w),
+                           i == 0 ? &w->read : &w->written, err);
+        else
+            bad = take_near(w, o, dtype, err);
+    }
+    return bad ? bad : open_pools(s, dtypes, 1, ring, -1, err);
 }
 
 int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *args,
-                     size_t ring, double *seconds, struct err *err)
+                     bool offload, size_t ring, double *seconds, struct err *err)
 {
     struct stopwatch *w = stopwatch;
     /* These are summed up for the host. */
@@ -574,23 +613,11 @@ int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *a
     struct subject s = { .run = run_update, .stopwatch = w, .optimizer = args,
                          .records = w->backend->record_begin && !norms };
     size_t bytes = w->backend->separate ? DEVICE_UPDATE_BYTES : UPDATE_BYTES;
-    enum dtype dtypes[4] = { args->dtype, args->dtype, args->dtype, args->dtype };
-    int bad = 0;
+    int bad;
 
-    /* The gradient, then what is written: parameters and two states. */
-    make_operands(&s, 4);
     if (w->backend->separate && ring >= REUSE_LONGEST)
         ring = DEVICE_RING;
-    for (int i = 0; i < s.n && !bad; i++) {
-        s.operands[i].bytes = bytes;
-        if (ring)
-            bad = take_far(w, &s.operands[i], args->dtype, ring >= REUSE_LONGEST && can_evict(w),
-                           i == 0 ? &w->read : &w->written, err);
-        else
-            bad = take_near(w, &s.operands[i], args->dtype, err);
-    }
-    if (!bad)
-        bad = open_pools(&s, dtypes, 1, ring, -1, err);
+    bad = take_update(&s, offload, bytes, ring, err);
     if (!bad)
         bad = measure(&s, seconds, err);
     if (!bad)

@@ -10,7 +10,7 @@
 struct block {
     char **memory;
     size_t bytes;
-    bool host;          /* messages come from and go to memory of the host */
+    bool host;          /* in memory of the host: messages come from there and go there */
 };
 
 #define MAX_BLOCKS 16
@@ -29,7 +29,7 @@ static int list_blocks(struct store *s, struct block blocks[MAX_BLOCKS])
     }
     blocks[n++] = (struct block){ &s->gradients, p->gradient_bytes, false };
     for (int i = 0; i < s->n_states; i++)
-        blocks[n++] = (struct block){ &s->states[i], s->compiled->state_bytes, false };
+        blocks[n++] = (struct block){ &s->states[i], s->compiled->state_bytes, s->offload };
     if (s->averaged)
         blocks[n++] = (struct block){ &s->averages, s->compiled->state_bytes, false };
     blocks[n++] = (struct block){ &s->slots, (size_t)s->n_slots * p->slot_bytes, false };
@@ -65,7 +65,7 @@ static void release_block(const struct store *s, const struct block *block)
 
 int store_init(struct store *store, const struct compiled *compiled,
                const struct placement *placement, struct device *device,
-               struct stream *stream, int optimizer_states, bool averaged,
+               struct stream *stream, int optimizer_states, bool offload, bool averaged,
                size_t buffer_bytes, size_t direct_bytes, struct err *err)
 {
     struct block blocks[MAX_BLOCKS];
@@ -75,7 +75,8 @@ int store_init(struct store *store, const struct compiled *compiled,
         .compiled = compiled, .device = device, .stream = stream,
         .n_slots = compiled->schedule->stages[compiled->stage].slots,
         .n_versions = compiled->schedule->versions, .n_states = optimizer_states,
-        .averaged = averaged, .buffer_bytes = buffer_bytes, .direct_bytes = direct_bytes,
+        .offload = offload, .averaged = averaged, .buffer_bytes = buffer_bytes,
+        .direct_bytes = direct_bytes,
     };
     slices_make(&store->slices, compiled, placement);
     n = list_blocks(store, blocks);

@@ -22,7 +22,7 @@ struct store {
     struct stream *stream;
     int n_slots, n_states;
     int n_versions, latest;
-    bool averaged;
+    bool averaged, offload;
     char *weights[SCHEDULE_VERSIONS], *prepared[SCHEDULE_VERSIONS];
     char *params;               /* weights[latest] */
     char *gradients, *states[2], *slots, *scratch, *workspace;
@@ -37,11 +37,11 @@ struct store {
 };
 
 /* Allocate everything, zeroed. The device counts it: see backend->peak(). 'placement' as in
- * slices_make().
+ * slices_make(). 'offload': the states lie in memory of the host that kernels reach.
  */
 int store_init(struct store *store, const struct compiled *compiled,
                const struct placement *placement, struct device *device,
-               struct stream *stream, int optimizer_states, bool averaged,
+               struct stream *stream, int optimizer_states, bool offload, bool averaged,
                size_t buffer_bytes, size_t direct_bytes, struct err *err);
 void store_clear(struct store *store);
 

@@ -63,9 +63,9 @@ int trials_order(const struct trials_ratio *a, const struct trials_ratio *b)
 
 static char *describe(const struct trials_key *key)
 {
-    return mem_printf("%s %s %s %s%s, %d devices of %d nodes", key->model, key->backend,
-                      key->device, key->precision, key->fuse ? "" : " unfused", key->devices,
-                      key->nodes);
+    return mem_printf("%s %s %s %s%s%s, %d devices of %d nodes", key->model, key->backend,
+                      key->device, key->precision, key->fuse ? "" : " unfused",
+                      key->offload ? " offload" : "", key->devices, key->nodes);
 }
 
 static char *path_of(const struct trials_key *key, const char *subject)

@@ -14,7 +14,7 @@ struct trials_key {
     const char *directory;      /* of the cache; NULL: nothing is read or kept */
     const char *model;          /* its hash */
     const char *backend, *device, *precision;
-    bool fuse;
+    bool fuse, offload;
     int nodes, devices;
 };
 

@@ -738,6 +738,13 @@ END
     plan --stages 1 --optimizer sgd --format json >sgd.json
     plan --stages 1 --optimizer adam --format json >adam.json
     [ "$(grep '"memory": [1-9]' sgd.json)" != "$(grep '"memory": [1-9]' adam.json)" ]
+    # Of the device, whoever asks; in shards it is nothing still.
+    plan --stages 1 --optimizer adam --offload optimizer --no-zero --format json >away.json
+    [ "$(grep '"memory": [1-9]' sgd.json)" = "$(grep '"memory": [1-9]' away.json)" ]
+    memory() { "$TASUKI" simulate "$1" --cost cost.json --cluster "$flat" --format json |
+        grep '"memory": [1-9]'; }
+    [ "$(memory sgd.json)" = "$(memory away.json)" ]
+    [ "$(memory sgd.json)" != "$(memory adam.json)" ]
 }
 
 @test "a network and a global batch are needed" {
