@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
 
 int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t tables);
@@ -52,3 +53,4 @@ int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t tables)
     *functions[NVTX_CBID_CORE_RangePop] = (NvtxFunctionPointer)pop;
     return 1;
 }
+#endif

@@ -99,14 +99,16 @@ void *mem_new_large(size_t n, size_t size)
 void mem_expect_much(void)
 {
 #ifdef __GLIBC__
+    uintptr_t end;
     void *memory;
 
     if (!mallopt(M_TOP_PAD, MUCH) || !mallopt(M_TRIM_THRESHOLD, INT_MAX) ||
         !mallopt(M_MMAP_THRESHOLD, MUCH / MUCH_PART))
         return;
     memory = malloc(MUCH / MUCH_PART / 2);
-    if (memory)
-        advise_large(memory, (size_t)((char *)sbrk(0) - (char *)memory));
+    end = (uintptr_t)sbrk(0);
+    if ((uintptr_t)memory < end && end - (uintptr_t)memory <= (uintptr_t)2 * MUCH)
+        advise_large(memory, end - (uintptr_t)memory);
     free(memory);
 #endif
 }

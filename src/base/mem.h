@@ -32,8 +32,8 @@ int size_add(size_t a, size_t b, size_t *result);
 
 /* Bytes that this process had resident at most; 0 where the system does not say. */
 double mem_resident(void);
-/* Of a process that wants many megabytes for a short time: in large pages where the system has some
- * to give, and nothing goes back before it ends.
+/* Of a process that wants many megabytes for a short time: the first of them in large pages where the
+ * system has some to give, and nothing goes back before it ends.
  */
 void mem_expect_much(void);
 /* What was freed goes back to the system, as far as the C library can do that. */

@@ -48,6 +48,18 @@ static int attribute_tensor(struct build *build, const struct onnx_node *node, i
     return 0;
 }
 
+/* Of a value that is no constant the type is known: a tensor of it without elements. */
+static bool type_of(const struct build *build, int v, int which, struct tensor *tensor)
+{
+    const struct build_item *item = &build->items[v];
+
+    if (item->kind != ITEM_VALUE)
+        return false;
+    *tensor = (struct tensor){ .dtype = build->graph[which]->values[item->id].dtype,
+                               .shape = { .rank = 1 } };
+    return true;
+}
+
 /* Inputs of a fold in graph 'which'. Returns 1 where one is no constant. */
 static int fold_inputs(struct build *build, const struct onnx_node *node, int which,
                        struct tensor *own, const struct tensor **inputs, int *n,
@@ -66,6 +78,9 @@ static int fold_inputs(struct build *build, const struct onnx_node *node, int wh
             if (shape_of(build, node->inputs[i], which, own, err))
                 return -1;
             inputs[i] = own;
+        } else if (i == 1 && !inputs[1] && strcmp(op, "CastLike") == 0 &&
+                   type_of(build, node->inputs[1], which, own)) {
+            inputs[1] = own;
         } else if (node->inputs[i] >= 0 && !inputs[i]) {
             return 1;
         }

@@ -89,10 +89,17 @@ int fate_check(const char *directory, struct err *err)
 {
     static const char text[FATE_BYTES];
     char *name = mem_printf("%s/.room", directory);
-    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600), number = 0;
+    int fd, number = 0;
+    ssize_t n = 0;
 
-    if (fd < 0 || write(fd, text, sizeof(text)) < 0 || fsync(fd) < 0)
+    unlink(name);
+    fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        n = write(fd, text, sizeof(text));
+    if (fd < 0 || n < 0 || fsync(fd) < 0)
         number = errno;
+    else if ((size_t)n < sizeof(text))
+        number = ENOSPC;
     if (fd >= 0) {
         close(fd);
         unlink(name);

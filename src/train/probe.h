@@ -52,10 +52,11 @@ int probe_burst(struct probe *probe, int peer, bool sends, size_t *bytes, double
 int probe_sums(struct probe *probe, struct comm_group *group, int n, const size_t *floats,
                const double *work, double *seconds, struct err *err);
 
-/* What a message between this rank and its peer (-1: none) and 'work', so many seconds of computing, take at
- * the same time: who sends, until it has computed, or without work until it has sent; who receives, until it
- * has done both. The lower deciles (fit_quiet()), for each of 'n'; 'moves' says where there is a message. The same on all ranks:
- * those of rank 0, which is both in turn. Collective; on a wire of hosts alone.
+/* What a message between this rank and its peer (-1: none) and 'work', so many seconds of computing,
+ * take at the same time: who sends, until it has computed, or without work until it has sent; who
+ * receives, until it has done both. The lower deciles (fit_quiet()), for each of 'n'; 'moves' says where
+ * there is a message. The same on all ranks: those of rank 0, which is both in turn. Collective; on a
+ * wire of hosts alone.
  */
 struct probe_ends {
     double send, receive;

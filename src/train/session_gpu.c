@@ -139,8 +139,10 @@ static void describe(struct cluster_device *d, const char *host, const struct gp
     d->flops = d->memory_bandwidth = 0;     /* its costs are measured */
 }
 
+/* What computing threads of hosts do beside messages says nothing of GPUs. */
 static void describe_all(struct session *s, const struct gpu_facts *facts)
 {
+    s->cluster->send_overlap = s->cluster->receive_overlap = 1;
     for (int k = 0; k < s->cluster->n_devices; k++) {
         struct cluster_device *d = &s->cluster->devices[k];
         int i = 0, sharers = 0;

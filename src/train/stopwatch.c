@@ -412,8 +412,11 @@ static int open_pools(struct subject *s, const enum dtype *dtypes, int n_inputs,
 
     for (int i = 0; i < s->n; i++)
         if (s->operands[i].pool) {
+            enum dtype *of_pool = &dtype[i >= n_inputs];
+
             bytes[i >= n_inputs] += layout_aligned(s->operands[i].bytes);
-            dtype[i >= n_inputs] = dtypes[i];
+            /* Numbers of 16 bits are fine as others, too. */
+            *of_pool = dtype_size(*of_pool) == 2 ? *of_pool : dtypes[i];
         }
     s->far = bytes[0] + bytes[1];
     s->ring = s->far ? ring : 0;

@@ -61,7 +61,6 @@ class Capacity:
                                     layers=layers))
         if not os.path.exists(target):
             self.checks.call([self.checks.tasuki, "import", f"{source}:network", "--no-weights",
-                              "--exporter", "torchscript",
                               "--input", f"x:{self.batch}x{self.length}:int64", "-o", target, "-q"],
                              LD_PRELOAD="")     # PyTorch is no part of what is stood in for
         return target

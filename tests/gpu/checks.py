@@ -27,6 +27,7 @@ import threading
 import time
 
 from peaks import peak
+from rival import ANSWER
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CURVES = ["mlp", "cnn", "tied", "transformer"]      # of tests/data/model
@@ -41,6 +42,7 @@ FORECAST = 0.05
 TORCH_CURVES = ["mlp", "cnn", "encoder", "bert", "gpt2", "llama", "resnet50", "vit"]
 CURVE_STEPS = 5
 LIBRARY_KERNEL = re.compile("cudnn|cublas|cutlass|xmma|nvjet", re.I)
+ROOM_OF_ONE = 45e9  # bytes: the Llama-like's step, which is the largest
 SANITIZED = [("cnn", "float32"), ("cnn", "bf16"), ("causal", "bf16")]
 
 
@@ -54,7 +56,7 @@ class Checks:
         self.tasuki = os.path.join(args.build, "tasuki")
         self.rows, self.lock, self.pytorch = [], threading.Lock(), threading.Lock()
         self.pool = concurrent.futures.ThreadPoolExecutor(args.jobs)
-        self.rivals, self.ready = {}, set()
+        self.rivals, self.rival_pool = {}, concurrent.futures.ThreadPoolExecutor(1)
         self.path, self.head, self.cache = "", {}, "cache"
 
     def folder(self):
@@ -107,9 +109,8 @@ class Checks:
             row.update(result="ok", figures=function() or {})
         except Skip as why:
             row.update(result="skipped", note=str(why))
-        except (RuntimeError, OSError, KeyError, StopIteration,
-                subprocess.TimeoutExpired) as error:
-            row.update(result="FAILED", note=str(error))
+        except Exception as error:      # whatever it is, it is this row's
+            row.update(result="FAILED", note=f"{type(error).__name__}: {error}")
         row["seconds"] = round(time.time() - begin, 1)
         with self.lock:
             print(f"gpu: {line_of(row)}", flush=True)
@@ -243,38 +244,67 @@ def of_pytorch(checks, name, table="LARGE"):
 
 def timed(args):
     """Networks, and the precisions of each."""
+    found = {}
     for word in args.networks.split(","):
         name, _, own = word.partition(":")
-        yield name, own.split("+") if own else args.precisions.split(",")
+        found.setdefault(name, []).extend(own.split("+") if own else args.precisions.split(","))
+    return found
+
+
+class Rival:
+    """The process that times PyTorch's side of a network: rival.py."""
+
+    def __init__(self, checks, name, precisions):
+        folder = models_folder(checks, name, "LARGE")
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+        self.limit = checks.args.timeout
+        self.process = subprocess.Popen(
+            [sys.executable, os.path.join(HERE, "rival.py"), name, checks.args.beside,
+             ",".join(precisions), str(checks.args.steps), folder],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            self.said, self.failed = self.answer(), None
+        except RuntimeError as error:
+            self.failed = str(error)
+
+    def answer(self):
+        """What it says next: one line, among those of libraries."""
+        watch = threading.Timer(self.limit, self.process.kill)
+        watch.start()
+        try:
+            for line in self.process.stdout:
+                if line.startswith(ANSWER):
+                    return json.loads(line[len(ANSWER):])
+        finally:
+            watch.cancel()
+        raise RuntimeError("PyTorch's side ended: what it said is above")
+
+    def ask(self, precision):
+        if self.failed:
+            raise RuntimeError(self.failed)
+        print(precision, file=self.process.stdin, flush=True)
+        return self.answer()
+
+    def end(self):
+        self.process.kill()
+        self.process.communicate()
 
 
 def prepare(checks, name):
-    """Start what times PyTorch's side, if that was not done before."""
+    """Start it, if that was not done before."""
     find_networks(checks)
     if name not in checks.rivals:
-        folder = models_folder(checks, name, "LARGE")
-        os.makedirs(os.path.dirname(folder), exist_ok=True)
-        checks.rivals[name] = subprocess.Popen(
-            [sys.executable, os.path.join(HERE, "rival.py"), name, checks.args.beside,
-             ",".join(dict(timed(checks.args))[name]), str(checks.args.steps), folder],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        checks.rivals[name] = checks.rival_pool.submit(Rival, checks, name,
+                                                       timed(checks.args)[name])
     return checks.rivals[name]
 
 
-def answer(rival):
-    """The next line that is no library's."""
-    for line in rival.stdout:
-        if line.startswith(("{", "ready")):
-            return line
-    raise RuntimeError("PyTorch's side ended: what it said is above")
-
-
-def ready(checks, name):
-    rival = prepare(checks, name)
-    if rival.poll() is None and name not in checks.ready:
-        answer(rival)
-        checks.ready.add(name)
-    return rival
+def at_once():
+    """How many large networks are trained beside each other: by what they need, about."""
+    import torch
+    if not torch.cuda.is_available():
+        return 1
+    return max(1, int(torch.cuda.mem_get_info()[0] / ROOM_OF_ONE))
 
 
 def losses_of_pytorch(chosen, steps, precision):
@@ -329,11 +359,10 @@ def of_log(log, event):
 def beside_pytorch(rival, precision, took):
     figures = {}
     try:
-        print(precision, file=rival.stdin, flush=True)
-        theirs_all = json.loads(answer(rival))
-    except (OSError, RuntimeError) as error:
+        answer = rival.ask(precision)
+    except (OSError, RuntimeError, ValueError) as error:
         return {"PyTorch": str(error)}
-    for variant, (theirs, peak) in theirs_all.items():
+    for variant, (theirs, peak) in answer.items():
         figures.update({f"PyTorch {variant} ms": 1e3 * theirs,
                         f"as fast as {variant}": theirs / took,
                         f"{variant} GB": peak / 1e9})
@@ -368,7 +397,7 @@ def tensor_cores(log, precision):
 
 
 def speed(checks, name, precision):
-    rival = None if name == "digits" else ready(checks, name)
+    rival = None if name == "digits" else prepare(checks, name).result()
     options, batch, _ = of_pytorch(checks, name) if rival else digits(checks)
     log = checks.train([*options, "--device", "cuda", "--precision", precision, "--stages", "1",
                         "--micro-batches", "1", "--global-batch", str(batch), "--steps",
@@ -438,12 +467,12 @@ def write(checks):
 def prepare_all(checks, wanted):
     """While other checks run, unless they need all of the memory."""
     if "speed" in wanted and "capacity" not in wanted and checks.args.jobs > 1:
-        try:
-            for name, _ in timed(checks.args):
+        with contextlib.suppress(Skip):     # the rows say it
+            find_networks(checks)
+            checks.rival_pool = concurrent.futures.ThreadPoolExecutor(at_once())
+            for name in timed(checks.args):
                 if name != "digits":
                     prepare(checks, name)
-        except Skip:
-            pass                # the rows say it
 
 
 def run_all(checks, wanted):
@@ -473,18 +502,21 @@ def run_all(checks, wanted):
         speeds(checks)
 
 
+def end_rival(checks, name):
+    rival = checks.rivals.pop(name, None)
+    if rival and not rival.cancel() and not rival.exception():
+        rival.result().end()
+
+
 def speeds(checks):
     """Costs that were measured beside other checks are worth nothing."""
     checks.cache = "quiet"
-    for name in checks.rivals:
-        with contextlib.suppress(RuntimeError):     # then its row says so
-            ready(checks, name)
-    for name, precisions in timed(checks.args):
+    concurrent.futures.wait(checks.rivals.values())
+    for name, precisions in timed(checks.args).items():
         for precision in precisions:
             checks.alone("speed", f"{name}, {precision}",
                          lambda n=name, p=precision: speed(checks, n, p))
-        if name in checks.rivals:
-            checks.rivals[name].communicate()
+        end_rival(checks, name)
 
 
 def main():
@@ -518,7 +550,13 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         checks = Checks(args, directory)
         begin(checks)
-        run_all(checks, args.checks.split(","))
+        try:
+            run_all(checks, args.checks.split(","))
+        finally:
+            for pool in (checks.pool, checks.rival_pool):
+                pool.shutdown(cancel_futures=True)
+            for name in list(checks.rivals):
+                end_rival(checks, name)
         print(f"gpu: {checks.path}.txt and .json")
     return 1 if any(row["result"] == "FAILED" for row in checks.rows) else 0
 

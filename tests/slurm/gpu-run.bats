@@ -79,6 +79,57 @@ for text in (race(sdpa, sdpa) + race(own, own) + summary(2), race(sdpa, own) + s
 END
 }
 
+@test "PyTorch's side that ends, hangs or says other things, too, is a note of its row" {
+    mkdir stand-in
+    cat >stand-in/rival.py <<'END'
+import sys, time
+if sys.argv[1] == "ends":
+    sys.exit("no memory")
+print('{"a library": says this}', flush=True)
+print('rival: "ready"', flush=True)
+for line in sys.stdin:
+    if line == "hangs\n":
+        time.sleep(600)
+    print('{"and": this}\nrival: {"eager": [0.5, 1e9]}', flush=True)
+END
+    PYTHONPATH=$srcdir/tests/gpu PYTHONDONTWRITEBYTECODE=1 timeout 60 python3 - <<'END'
+import os
+import types
+import checks as program
+program.HERE = os.path.abspath("stand-in")
+args = types.SimpleNamespace(networks="a:bf16,b,a:fp16+tf32", precisions="bf16", beside="eager", steps=1,
+                             models=os.getcwd(), timeout=3)
+assert program.timed(args) == {"a": ["bf16", "fp16", "tf32"], "b": ["bf16"]}
+checks = types.SimpleNamespace(args=args, directory=os.getcwd())
+rival = program.Rival(checks, "a", ["bf16"])
+found = program.beside_pytorch(rival, "bf16", 0.25)
+assert found == {"PyTorch eager ms": 500.0, "as fast as eager": 2.0, "eager GB": 1.0}, found
+for _ in range(2):      # killed after 3 s, and then gone
+    assert list(program.beside_pytorch(rival, "hangs", 0.25)) == ["PyTorch"]
+rival.end()
+rival = program.Rival(checks, "ends", ["bf16"])
+assert "ended" in program.beside_pytorch(rival, "bf16", 0.25)["PyTorch"]
+rival.end()
+END
+}
+
+@test "a check that raises anything is a row that failed, and ends nothing" {
+    PYTHONPATH=$srcdir/tests/gpu PYTHONDONTWRITEBYTECODE=1 python3 - <<'END'
+import os
+import types
+from checks import Checks
+checks = Checks(types.SimpleNamespace(build="", jobs=2), os.getcwd())
+checks.path = os.path.abspath("table")
+checks.row("check", "first", lambda: [].pop())
+checks.row("check", "second", lambda: {"figure": 1.5})
+checks.alone("check", "third", lambda: int("x"))
+checks.finish()
+results = [row["result"] for row in checks.rows]
+assert results == ["FAILED", "ok", "FAILED"], results
+assert "ValueError" in open("table.txt").read()
+END
+}
+
 needs_torch() {
     for python in "${TASUKI_PYTHON-}" python3; do
         [ -n "$python" ] && "$python" -c 'import torch, onnx, onnxscript' 2>/dev/null && return
