@@ -187,7 +187,7 @@ in_box='mount -t tmpfs -o "$1" none "$2" || exit 99; shift 2; "$@"; code=$?
         [ "$status" -eq 1 ]
         [ "$(echo "$output" | grep '^tasuki: .*error: ' | sort -u | wc -l)" -eq 1 ]
         echo "$output" | grep -qi 'box/c.*read-only'
-        ! grep -q '"step"' "$DIR/log" 2>/dev/null
+        ! grep -q '"step"' "$DIR/log" 2>/dev/null || false
     done
 }
 
@@ -205,8 +205,8 @@ in_box='mount -t tmpfs -o "$1" none "$2" || exit 99; shift 2; "$@"; code=$?
         [ "$status" -eq 1 ]
         [ "$(echo "$output" | grep '^tasuki: .*error: ' | sort -u | wc -l)" -eq 1 ]
         echo "$output" | grep -q 'box/c: no space left for one checkpoint: it takes .* MB, .* free'
-        ! grep -q '"step"' "$DIR/log"
-        ! grep -Eq 'latest|safetensors|state.json' "$DIR/box.list"
+        ! grep -q '"step"' "$DIR/log" || false
+        ! grep -Eq 'latest|safetensors|state.json' "$DIR/box.list" || false
     done
 }
 

@@ -51,7 +51,7 @@ print("\n".join(sorted(name for name in header if name != "__metadata__")))' "$1
     "$TASUKI" export out -o all.safetensors -q
     "$TASUKI" export out -o model.onnx -q
     shard=out/step-00000002/shard-0000.safetensors
-    ! names $shard | grep -E '(^|:)(conv.weight|norm.weight|norm.bias)(@|$)'
+    ! names $shard | grep -E '(^|:)(conv.weight|norm.weight|norm.bias)(@|$)' || false
     names $shard | grep -q '^norm.running_mean$'
     for name in conv.weight norm.weight norm.bias; do
         names all.safetensors | grep -qx $name

@@ -360,7 +360,7 @@ iteration_of() {
     run "$TASUKI" topo --input here:3
     [[ "$output" == *"3 nodes alike: node0, node1, node2;"* ]]
     for serial in GPU- guid '"machine"'; do
-        ! grep -q -e "$serial" mine/here.json
+        ! grep -q -e "$serial" mine/here.json || false
     done
 }
 

@@ -36,8 +36,8 @@ script() {
     grep -qx '#SBATCH --partition=gpu' ../job.sh
     grep -qx "#SBATCH --output='out dir/%j'" ../job.sh
     grep -q 'train my-run-1/job.conf' ../job.sh
-    ! grep -q '@[A-Z]*@' ../job.sh
-    ! grep -q 'gpus-per-node' ../job.sh
+    ! grep -q '@[A-Z]*@' ../job.sh || false
+    ! grep -q 'gpus-per-node' ../job.sh || false
 }
 
 @test "times are Slurm's, and the notice before a short limit is shorter" {
@@ -73,7 +73,7 @@ END
             --scheduler $scheduler --job-name "\$(touch bad)" --directory '`touch bad`' \
             --time 60 --nodes 2 >$scheduler.sh -- --comment "it's; touch bad"
         bash -n $scheduler.sh
-        ! grep -q '@[A-Z]*@' $scheduler.sh
+        ! grep -q '@[A-Z]*@' $scheduler.sh || false
         if command -v shellcheck; then shellcheck -S warning -e SC2016 $scheduler.sh; fi
     done
     # The script itself, with a scheduler and a tasuki that do nothing.

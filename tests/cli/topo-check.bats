@@ -174,7 +174,7 @@ client_version() {
     # It is no part of what the machine is.
     "$TASUKI" topo -q --save-machine here -o "$BATS_TEST_TMPDIR/here.json"
     grep -q '"nodes"' "$BATS_TEST_TMPDIR/here.json"
-    ! grep -E '"(container|pmix_)' "$BATS_TEST_TMPDIR/here.json"
+    ! grep -E '"(container|pmix_)' "$BATS_TEST_TMPDIR/here.json" || false
 }
 
 @test "a launcher whose PMIx is too old for that of the container is found" {

@@ -406,7 +406,7 @@ END
     [[ "$status" -eq 0 && "$output" == *"--trial: there is no other plan to try"* ]]
     run "$TASUKI" $go --trial 2 --checkpoint "$DIR/out" --resume --steps 2
     [[ "$status" -eq 0 && "$output" != *"--trial"* ]]
-    ! grep -q '"event":"trial"' "$DIR/log"
+    ! grep -q '"event":"trial"' "$DIR/log" || false
     "$TASUKI" plan $MODEL --global-batch 8 -o "$DIR/plan.json" >/dev/null
     run "$TASUKI" train "$DIR/plan.json" --data "$DEMO/digits-train.safetensors" --steps 1 \
         --trial 2

@@ -117,7 +117,7 @@ END
     grep -q '^GPUs of this allocation: 1 node, 4 devices$' report
     grep -qE '^GPU links by NCCL [0-9.]+, measured \(quick\)$' report
     [ "$(grep -cE '^  (NV2|PIX|SYS), NCCL +1 ' report)" -eq 3 ]
-    ! grep -q 'not measured' report
+    ! grep -q 'not measured' report || false
     "$TASUKI" topo --input topo.json --format json -o again.json
     cmp topo.json again.json
 }
@@ -207,7 +207,7 @@ END
     TASUKI_PKGLIBDIR=$PWD/modules topo_of_gpus 2 --format json -o topo.json
     "$TASUKI" topo --input topo.json >report
     is_told '0 (.*) and 1 more take no part: tasuki-cuda.so is not installed'
-    ! grep -q '^GPUs of' report
+    ! grep -q '^GPUs of' report || false
     { echo 'error cudaGetDeviceCount 100'; cat good; } >machine
     topo_of_gpus 2 >report
     is_told '0 .* take no part: cudaGetDeviceCount: no CUDA-capable device is detected$'

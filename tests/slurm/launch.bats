@@ -149,7 +149,7 @@ END
     wait_until runs_for 0:34
     "$lab" run scancel -s USR1 --user=root
     ends_with 75
-    ! grep -q "seconds are left" out
+    ! grep -q "seconds are left" out || false
 }
 
 # Half of a limit of a minute.

@@ -28,7 +28,7 @@ waits_to_begin() {
 }
 
 is_off() {
-    ! in_state "$1" PENDING
+    ! in_state "$1" PENDING || false
 }
 
 # The job $1 ends; a requeued one does not wait two minutes.

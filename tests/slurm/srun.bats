@@ -290,7 +290,7 @@ ends_with_one_error() {
 }
 
 no_ranks() {
-    ! "$lab" run pgrep -x tasuki >/dev/null
+    ! "$lab" run pgrep -x tasuki >/dev/null || false
 }
 
 # Slurm ends nobody here (-K0): the stopped one leaves by itself, as the others do.

@@ -111,7 +111,8 @@ wait_for_lines() {
     tail -1 "$dir/log"
     [ $code -ne 0 ]
     [ $code -ne 137 ]
-    ! some_left 0 1 2
+    began=$EPOCHREALTIME
+    until_gone 30 some_left 0 1 2
     [ "$(grep -cE "error: nothing moved for 5 seconds; $(silent_rank 1 '.*' 1); rank [02] \(.*\) waits in $at_work\$" "$dir/out")" -eq 1 ]
     [ "$(grep -cE "error: rank 1: silent for [0-9]+ s, $at_work before\$" "$dir/out")" -eq 1 ]
     grep -qE "error: ranks? (0|0, 2): $at_work, for [0-9]+ s\$" "$dir/out"
@@ -135,7 +136,7 @@ wait_for_lines() {
     cat "$dir"/said.*
     [ $code -ne 0 ]
     cat "$dir"/said.[12] | grep -E "error: a process does not run; $(silent_rank 0 '.*' 0); rank [12] "
-    ! grep error "$dir/said.0"
+    ! grep error "$dir/said.0" || false
 }
 
 # Its main thread sleeps in an instruction, the others wait for it.
@@ -166,7 +167,7 @@ wait_for_lines() {
     grep -qE 'warning: it moves again, after [0-9]+ seconds$' "$dir/said.0"
     grep -E '^\{"event":"(standstill|moves)"' "$dir/log" | head -2 | tail -1 | grep -q '"moves"'
     grep -qE '^\{"event":"standstill","seconds":[2-9][0-9.]*,"ranks":\[\{"ranks":\[[0-2,]+\],"step":1,"stage":[0-2],"micro_batch":([0-9]|null),"instruction":"[A-Z]+","operation":"[a-z-]+","peer":([0-2]|null),"seconds":[0-9.e-]+,"silent":0' "$dir/log"
-    ! grep -s "warning: nothing" "$dir"/said.[12]
+    ! grep -s "warning: nothing" "$dir"/said.[12] || false
 }
 
 # mpirun is told to carry on, and ends nobody.

@@ -71,7 +71,7 @@ tasks_agree() {
     with_driver
     tasks_agree all --gpus-per-task=1
     [ "$(awk '{ printf "%s ", $4 }' said)" = "0 1 0 1 0 1 0 1 " ]
-    ! grep -q "$LAB_DIR" report
+    ! grep -q "$LAB_DIR" report || false
 }
 
 @test "each task's GPUs are those of --gpu-bind=map_gpu and mask_gpu" {
