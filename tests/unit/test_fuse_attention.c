@@ -122,6 +122,22 @@ static void heads_that_share_keys_are_not_repeated(void **state)
     assert_int_equal(count_op(&out, "Expand"), 0);
 }
 
+/* As torch.export writes it: the root of 1 / sqrt(4) is cast to the type of what it multiplies. */
+static void scales_that_are_cast_like_a_value_are_constants(void **state)
+{
+    struct outcome out =
+        agree(HEADS "const one float . = 1\n const four int64 . = 4\n node CastLike four,q -> d\n"
+              "node Sqrt d -> r\n node CastLike one,q -> u\n node Div u,r -> s0\n"
+              "node CastLike s0,q -> s1\n node Sqrt s1 -> s2\n node Mul q,s2 -> qs\n"
+              "node CastLike s2,k -> t\n node Mul k,t -> ks\n node MatMul qs,ks -> a\n" ANSWER,
+              MSE, SAME);
+
+    (void)state;
+    assert_int_equal(count_op(&out, "Attention"), 1);
+    assert_int_equal(count_op(&out, "Mul"), 0);
+    assert_int_equal(count_op(&out, "Sqrt"), 0);
+}
+
 static void probabilities_that_are_read_again_stay(void **state)
 {
     static const char *const forms[] = {
@@ -182,6 +198,7 @@ int main(void)
         cmocka_unit_test(queries_without_keys_answer_zero),
         cmocka_unit_test(heads_that_share_keys_are_not_repeated),
         cmocka_unit_test(keys_that_are_read_again_stay_as_they_are),
+        cmocka_unit_test(scales_that_are_cast_like_a_value_are_constants),
         cmocka_unit_test(probabilities_that_are_read_again_stay),
         cmocka_unit_test(the_operator_of_the_file_is_kept),
     };
