@@ -164,11 +164,17 @@ static const char *enter_name(struct graph *graph, struct names *names, const ch
                               const char *fallback, int id)
 {
     char *unique = name ? arena_strdup(graph->arena, name) : NULL;
-    unsigned i = (unsigned)id;
+    unsigned number = (unsigned)id;
 
-    /* Starting at the id makes the first try succeed in all but made-up cases. */
-    while (!unique || !names_add(names, unique, id))
-        unique = numbered(graph->arena, name ? name : fallback, i++);
+    if (unique && names_add(names, unique, id))
+        return unique;
+    unique = numbered(graph->arena, name ? name : fallback, number);
+    /* Where others were removed, ids of before may be taken, one like the other up to the last. */
+    while (!names_add(names, unique, id)) {
+        number = number + 1 > graph->next_number ? number + 1 : graph->next_number;
+        unique = numbered(graph->arena, name ? name : fallback, number);
+        graph->next_number = number + 1;
+    }
     return unique;
 }
 

@@ -147,6 +147,7 @@ struct graph {
     int correct;            /* scalar count of right predictions, -1 where not classification */
     int64_t batchnorm_samples;  /* G; 0: the whole share is one group */
     struct names *value_names, *node_names;     /* graph.c's own */
+    unsigned next_number;       /* graph.c's own: to complete the next name that is taken, with its id, too */
     const struct graph *twin;   /* graph.c's own: whose names it has; NULL: its own */
     bool rewired;               /* fuse.c's own: some nodes may be dead */
 };
