@@ -147,6 +147,14 @@ bool comm_same_host(const struct comm *comm, int a, int b)
     return strcmp(comm_host(comm, a), comm_host(comm, b)) == 0;
 }
 
+int comm_far_rank(const struct comm *comm)
+{
+    for (int r = 1; r < comm_size(comm); r++)
+        if (!comm_same_host(comm, 0, r))
+            return r;
+    return 1;
+}
+
 int comm_max_tag(const struct comm *comm)
 {
     return comm->max_tag;

@@ -62,6 +62,8 @@ const char *comm_name(const struct comm *comm);             /* "self", "threads"
 const char *comm_library(const struct comm *comm);          /* "Open MPI 4.1.4, PMIx 4.2.2" */
 const char *comm_host(const struct comm *comm, int rank);   /* node name of any rank */
 bool comm_same_host(const struct comm *comm, int a, int b);
+/* The first rank on another node than rank 0; 1 where there is none. */
+int comm_far_rank(const struct comm *comm);
 
 /* Seconds without progress after which an operation fails (default 600; 0: for ever). Only
  * time in which the caller kept asking counts, and anything that completes starts it anew.

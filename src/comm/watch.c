@@ -341,13 +341,8 @@ static void *run(void *data)
 /* Rank 0, and the first rank of another node, or rank 1. */
 static void choose_hubs(struct watch *w)
 {
-    const struct comm *comm = w->comm;
-
     w->hub[0] = 0;
-    w->hub[1] = 1;
-    for (int r = comm->size - 1; r > 0; r--)
-        if (strcmp(comm->hosts[r], comm->hosts[0]) != 0)
-            w->hub[1] = r;
+    w->hub[1] = comm_far_rank(w->comm);
 }
 
 /* How many connections of 'wanted' there may be: poll() refuses more than the process may open.

@@ -245,26 +245,17 @@ static bool has_cores(const struct cluster *cluster, int device)
     return threads <= cluster->places[place].cores;
 }
 
-/* Rank 1, or where there are several nodes the first on another one; -1: rank 0 is alone. */
-static int far_rank(const struct comm *comm)
-{
-    for (int r = 1; r < comm_size(comm); r++)
-        if (!comm_same_host(comm, 0, r))
-            return r;
-    return comm_size(comm) > 1 ? 1 : -1;
-}
-
 /* Likewise of a message between rank 0 and one on another node where there are several; the others
  * wait. Where they take turns on cores with those two, their turns would be measured.
  */
 static int measure_message_overlap(struct measuring *m, size_t bytes, struct err *err)
 {
-    int rank = comm_rank(m->comm), other = far_rank(m->comm);
+    int rank = comm_rank(m->comm), other = comm_far_rank(m->comm);
     int peer = rank == 0 ? other : rank == other ? 0 : -1;
     struct probe_ends alone, ends[2];
     double message;
 
-    if (other < 0)
+    if (comm_size(m->comm) < 2)
         return 0;
     for (int d = 0; d < m->cluster->n_devices; d++)
         if ((rank_of(m, d) == 0 || rank_of(m, d) == other) && !has_cores(m->cluster, d))

@@ -16,6 +16,36 @@ no_mpi() {
     [ -x "$comm_check" ] || echo "$comm_check is not built"
 }
 
+# Why the stand-in of the CUDA runtime cannot be used here, or nothing.
+no_stand_in() {
+    [ -e "$builddir/.libs/tasuki-cuda.so" ] || { echo "built without CUDA"; return; }
+    [ -e "$builddir/tests/.libs/fake_cuda.so" ] || echo "fake_cuda.so is not built"
+}
+
+# Is it built with sanitizers of its own? Then it cannot follow what kernels touch.
+stand_in_is_sanitized() {
+    nm "$builddir/tests/.libs/fake_cuda.so" 2>/dev/null | grep -q __asan_
+}
+
+# A folder of the test's own, whose file "machine" says which GPUs the stand-in has.
+use_stand_in() {
+    local reason
+    reason=$(no_stand_in)
+    [ -z "$reason" ] || skip "$reason"
+    cd "$BATS_TEST_TMPDIR"
+    # Sanitizers want to be the first library.
+    export ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
+    export TASUKI_FAKE_STRICT=1 TASUKI_FAKE_NVML=$PWD/machine TASUKI_PKGLIBDIR=$builddir/.libs
+}
+
+# What runs in the background as "$job", and says things in "out", has ended with code $1.
+ends_with() {
+    local code=0
+    wait $job || code=$?
+    cat out
+    [ "$code" -eq "$1" ]
+}
+
 # Bring the lab up, unless there is a reason not to, $1 or the lab's own: then tests are skipped.
 start_lab() {
     export WHY_NOT=$1

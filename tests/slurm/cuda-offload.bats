@@ -4,19 +4,10 @@
 load common
 
 setup() {
-    local reason= mlp=$srcdir/tests/data/model/mlp
-    [ -e "$builddir/.libs/tasuki-cuda.so" ] || reason="built without CUDA"
-    [ -n "$reason" ] || [ -e "$builddir/tests/.libs/fake_cuda.so" ] ||
-        reason="fake_cuda.so is not built"
-    [ -z "$reason" ] || skip "$reason"
-    cd "$BATS_TEST_TMPDIR"
-    # Sanitizers want to be the first library.
-    export ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
-    export TASUKI_FAKE_STRICT=1 TASUKI_FAKE_NVML=$PWD/machine TASUKI_PKGLIBDIR=$builddir/.libs
+    local mlp=$srcdir/tests/data/model/mlp
+    use_stand_in
     export TASUKI_MEASURE=none
-    # Kernels tell what they touch by way of ThreadSanitizer's instrumentation.
-    nm "$builddir/tests/.libs/fake_cuda.so" 2>/dev/null | grep -q __asan_ ||
-        export TASUKI_FAKE_WATCH=1
+    stand_in_is_sanitized || export TASUKI_FAKE_WATCH=1
     printf 'gpu 0000:%s:00.0\n' 1b 3d 5f 7a >machine
     network="$mlp/model.onnx --data $mlp/train.safetensors --loss cross-entropy:logits,label"
     # What a kernel takes on the stand-in says nothing.

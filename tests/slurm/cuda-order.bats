@@ -5,17 +5,10 @@
 load common
 
 setup() {
-    local reason= mlp=$srcdir/tests/data/model/mlp
-    [ -e "$builddir/.libs/tasuki-cuda.so" ] || reason="built without CUDA"
-    [ -n "$reason" ] || [ -e "$builddir/tests/.libs/fake_cuda.so" ] ||
-        reason="fake_cuda.so is not built"
-    # Kernels tell what they touch by way of ThreadSanitizer's instrumentation.
-    [ -n "$reason" ] || ! nm "$builddir/tests/.libs/fake_cuda.so" 2>/dev/null | grep -q __asan_ ||
-        reason="built with other sanitizers"
-    [ -z "$reason" ] || skip "$reason"
-    cd "$BATS_TEST_TMPDIR"
-    export TASUKI_FAKE_STRICT=1 TASUKI_FAKE_WATCH=1 TASUKI_FAKE_NVML=$PWD/machine
-    export TASUKI_PKGLIBDIR=$builddir/.libs
+    local mlp=$srcdir/tests/data/model/mlp
+    ! stand_in_is_sanitized || skip "built with other sanitizers"
+    use_stand_in
+    export TASUKI_FAKE_WATCH=1
     printf 'gpu 0000:1b:00.0\n' >machine
     model="$mlp/model.onnx --data $mlp/train.safetensors --loss cross-entropy:logits,label"
     # What a kernel takes on the stand-in says nothing.

@@ -4,15 +4,7 @@
 load common
 
 setup() {
-    local reason=
-    [ -e "$builddir/.libs/tasuki-cuda.so" ] || reason="built without CUDA"
-    [ -n "$reason" ] || [ -e "$builddir/tests/.libs/fake_cuda.so" ] ||
-        reason="fake_cuda.so is not built"
-    [ -z "$reason" ] || skip "$reason"
-    cd "$BATS_TEST_TMPDIR"
-    # Sanitizers want to be the first library.
-    export ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
-    export TASUKI_FAKE_STRICT=1 TASUKI_FAKE_NVML=$PWD/machine TASUKI_PKGLIBDIR=$builddir/.libs
+    use_stand_in
     printf 'gpu 0000:1b:00.0\ngpu 0000:3d:00.0\n' >machine
     model="$srcdir/etc/demo/digits.onnx --data $srcdir/etc/demo/digits-train.safetensors"
     model="$model --batchnorm-samples 4"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 # What tests/gpu/run runs on a machine with a GPU, over the stand-in.
 
+load common
+
 setup() {
-    local reason=
-    [ -e "$builddir/.libs/tasuki-cuda.so" ] || reason="built without CUDA"
-    [ -n "$reason" ] || [ -e "$builddir/tests/.libs/fake_cuda.so" ] ||
-        reason="fake_cuda.so is not built"
+    local reason
+    reason=$(no_stand_in)
     [ -n "$reason" ] || command -v python3 >/dev/null || reason="no python3"
     [ -z "$reason" ] || skip "$reason"
     cd "$BATS_TEST_TMPDIR"

@@ -36,12 +36,9 @@ start_slow() {
     job=$!
 }
 
-# It has ended with code $1.
-ends_with() {
-    local code=0
-    wait $job || code=$?
-    cat out
-    [ "$code" -eq "$1" ]
+# It has ended with code $1, and left nothing by which ranks tell how they did.
+ends_clean() {
+    ends_with "$1"
     [ ! -e c/.fate* ]
 }
 
@@ -115,7 +112,7 @@ END
     start_slow
     wait_until has_line log '^{"step":2,'
     "$lab" run pkill -USR1 -xf "$TASUKI train .*" --parent "$("$lab" run pgrep -x salloc)"
-    ends_with 75
+    ends_clean 75
     [ -e c/latest ]
 }
 
@@ -148,7 +145,7 @@ END
     "$lab" run scontrol update jobid="$("$lab" run squeue -h -o %i)" TimeLimit=9
     wait_until runs_for 0:34
     "$lab" run scancel -s USR1 --user=root
-    ends_with 75
+    ends_clean 75
     ! grep -q "seconds are left" out || false
 }
 
@@ -158,7 +155,7 @@ END
     TASUKI_TEST_DELAY=1:30000 allocate -N3 --time 1 -- "${training[@]}" --steps 100000 \
         --checkpoint c --log log >out 2>&1 3>&- &
     job=$!
-    ends_with 75
+    ends_clean 75
     [ $((SECONDS - start)) -lt 60 ]
     grep -q ' seconds are left of the job.s limit: a checkpoint is asked for' out
     [ -e c/latest ]
@@ -170,7 +167,7 @@ END
     # What the launcher and the ranks tell each other is theirs alone.
     [ "$(stat -c %a c/.restarts c/lock c/.fate-* | xargs)" = "600 600 700" ]
     "$lab" at n2 pkill -9 -x tasuki
-    ends_with 0
+    ends_clean 0
     grep -q 'rank 1 (n2) is lost' out
     grep -q 'job .*: 2 steps, .* node-hours, 0 GPU-hours, ' out
     grep -q 'going on from step-0000000[48] with 3 nodes, restart 1 of at most 3' out
@@ -193,7 +190,7 @@ END
     echo "# it went on after $((SECONDS - start)) s" >&3
     [ $((SECONDS - start)) -lt 90 ]
     run ! "$lab" at n2 kill -0 "$stopped"
-    ends_with 0
+    ends_clean 0
     grep -q 'a process does not run; rank 1 (n2) does not answer; ' out
     same_curve
     run ! "$lab" run pgrep -x tasuki
@@ -204,7 +201,7 @@ END
     start_slow
     wait_until has_line log '^{"step":7,'
     "$lab" off n2
-    ends_with 0
+    ends_clean 0
     "$lab" on n2
     grep -q 'node n2 is left out' out
     grep -q 'going on from step-0000000[48] with 2 nodes' out
@@ -220,7 +217,7 @@ END
     start_slow
     wait_until has_line log '^{"step":7,'
     "$lab" run ip link set to-n1 down
-    ends_with 0
+    ends_clean 0
     grep -q 'warning: node n1 (rank 0) cannot be reached from n[23]: no answer for 20 sec' out
     grep -q 'node n1 is left out' out
     grep -q 'going on from step-0000000[48] with 2 nodes' out
@@ -238,7 +235,7 @@ END
     wait_until has_line out 'resuming from'
     "$lab" run scancel -s USR1 --user=root
     "$lab" run pkill -USR1 -xf "$TASUKI train .*" --parent "$("$lab" run pgrep -x salloc)"
-    ends_with 75
+    ends_clean 75
     "$lab" on n2
     wait_until all_idle
 }
@@ -296,7 +293,7 @@ END
         "$lab" at n2 pkill -9 -x tasuki || true
         sleep 0.3
     done
-    ends_with 1
+    ends_clean 1
     [ "$(grep -c 'going on from the start' out)" -eq 1 ]
     grep -q 'giving up: 1 restarts brought no new checkpoint' out
 }
@@ -319,7 +316,7 @@ exec $(type -P srun) "\$@"
 END
     chmod +x srun
     PATH=$PWD:$PATH start_slow
-    ends_with 0
+    ends_clean 0
     [ -e asked ]
     [ -e started ]
     grep -q "warning: job .*: Slurm: .*: Unable to contact slurm controller.*; it is asked again, for" out
@@ -336,6 +333,6 @@ END
     wait_until sh -c '! "$1" run pgrep -x slurmctld' sh "$lab"
     rm -f "$LAB_DIR"/state/job_state*
     "$lab" run slurmctld
-    ends_with 1
+    ends_clean 1
     grep -q 'error: job [0-9]* is over: Slurm knows of it no more; a new one goes on' out
 }

@@ -6,11 +6,9 @@ load common
 setup_file() {
     local reason
     reason=$(no_mpi)
-    [ -n "$reason" ] || [ -e "$builddir/.libs/tasuki-cuda.so" ] || reason="built without CUDA"
+    reason=${reason:-$(no_stand_in)}
     [ -n "$reason" ] || grep -q ncclReduce "$builddir/.libs/tasuki-cuda.so" ||
         reason="built without NCCL"
-    [ -n "$reason" ] || [ -e "$builddir/tests/.libs/fake_cuda.so" ] ||
-        reason="fake_cuda.so is not built"
     export WHY_NOT_HERE=$reason LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=2 LAB_CPUS=4
     start_lab "$reason"
 }

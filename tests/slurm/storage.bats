@@ -57,13 +57,6 @@ start() {
     job=$!
 }
 
-ends_with() {
-    local code=0
-    wait $job || code=$?
-    cat out
-    [ "$code" -eq "$1" ]
-}
-
 # Step by step that of a run which nothing has disturbed, of $1 steps.
 same_curve() {
     "$TASUKI" train "${training[@]}" --ranks-in-process 4 --steps "$1" --log alone -q
