@@ -19,6 +19,11 @@ setup() {
     begin_in_lab --device cpu
 }
 
+# What a test cut off comes back, for those after it.
+teardown() {
+    [ -z "${cut:-}" ] || "$lab" run ip link set to-"$cut" up
+}
+
 @test "a submitted job trains on two nodes and ends; submit prints its number" {
     run --separate-stderr submit "${training[@]}" --steps 6 --nodes 2 \
         --ntasks-per-node 1 --time 10
@@ -119,6 +124,8 @@ is_another_guard() {
 }
 
 # Slurm is not told that the script has ended, and keeps the job likewise: the guard is still there.
+# The node stays away while the job runs again: one that comes back just then has the job of before,
+# and Slurm takes it out of service ("Duplicate jobid").
 @test "a job whose script ends on a node that is cut off is started again, and ends" {
     local id
     "$TASUKI" train "${training[@]}" --steps 6 --log alone
@@ -128,12 +135,14 @@ is_another_guard() {
     sed -i 's|^exit "$code"|touch over; until [ -e cut ]; do sleep 0.1; done; &|' run/job.sh
     id=$("$lab" run sbatch --parsable run/job.sh)
     wait_until test -e over
+    wait_until is_another_guard ''
+    cut=n1
     "$lab" run ip link set to-n1 down
     touch cut
     wait_until in_state "$id" PENDING
-    "$lab" run ip link set to-n1 up
-    let_go_on "$id"
+    "$lab" run scontrol update jobid="$id" StartTime=now+2
     wait_until ended "$id"
+    "$lab" run ip link set to-n1 up
     cat run/job-"$id".out
     grep -q "node n1, on which the script of job $id ran, is lost" run/job-"$id".out
     in_state "$id" COMPLETED
