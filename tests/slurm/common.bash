@@ -127,7 +127,7 @@ no_steps() {
 let_go_on() {
     wait_until in_state "$1" PENDING
     wait_until no_steps
-    "$lab" run scontrol update jobid="$1" StartTime=now+2
+    wait_until "$lab" run scontrol update jobid="$1" StartTime=now+2
 }
 
 # How often Slurm has started it again.

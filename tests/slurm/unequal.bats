@@ -21,7 +21,7 @@ setup() {
 
 data=(--data "$srcdir/etc/demo/digits-train.safetensors")
 
-# Of eight ranks in four stages, for these nodes, and with another order of them: "plan.json".
+# Of eight ranks in four stages, each on a node, which are not in their order: "plan.json".
 make_plan() {
     srun --mpi=pmix -N4 --ntasks-per-node=2 "$TASUKI" topo --measure=none --format json \
         -o topo.json
@@ -30,12 +30,14 @@ make_plan() {
     "$TASUKI" plan "$demo/digits.onnx" "${data[@]}" --precision float64 --cluster topo.json \
         --cost cost.json --global-batch 32 --batchnorm-samples 8 --micro-batches 2 --stages 4 \
         --replicas 2,2,2,2 -q -o made.json >made.txt
-    sed 's,n1/,nX/,; s,n3/,n1/,; s,nX/,n3/,; s,n2/,nX/,; s,n4/,n2/,; s,nX/,n4/,' made.json \
-        >plan.json
     python3 -c '
 import json
-for stage in json.load(open("plan.json"))["stages"]:
-    print(*(d.split("/")[0] for row in stage["devices"] for d in row))' >stages
+plan = json.load(open("made.json"))
+all = sorted(d for stage in plan["stages"] for row in stage["devices"] for d in row)
+for stage, node in zip(plan["stages"], ("n3", "n4", "n1", "n2")):
+    stage["devices"] = [[d for d in all if d.startswith(node + "/")]]
+    print(*(d.split("/")[0] for row in stage["devices"] for d in row))
+json.dump(plan, open("plan.json", "w"))' >stages
     cat stages
     [ "$(sort -u stages | wc -l)" -eq 4 ]
     tr ' ' '\n' <stages >order
