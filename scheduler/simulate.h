@@ -63,7 +63,9 @@ struct simulation *simulate(const struct plan *plan, const struct cost *cost,
 /* The same for the iteration time alone; -1 with 'err' set on failure. */
 double simulate_seconds(const struct plan *plan, const struct cost *cost,
                         const struct cluster *cluster, struct err *err);
-/* How many pipelines one stands for in these: all, or 1. */
+/* Parts of the cluster with as many pipelines each, of which one stands for all in these; 1: nothing
+ * is alike. Each has as many devices as the first, next to each other.
+ */
 int simulate_copies(const struct plan *plan, const struct cluster *cluster);
 /* Fill in the plan's iteration_seconds, and where the time of each stage goes. */
 int simulate_forecast(struct plan *plan, const struct cost *cost, const struct cluster *cluster,

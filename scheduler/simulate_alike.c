@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Pipelines on parts of the cluster that are alike, and that share no wire and no core, do the
- * same at the same time: one of them tells what all do.
+ * same at the same time: one of them tells what all do. So do groups of as many pipelines, each on
+ * a part of its own.
  */
 #include <string.h>
 
@@ -38,10 +39,10 @@ static bool same_way(const struct cluster *c, int top, int a, int b, int shift)
            strcmp(c->devices[a].kind, c->devices[b].kind) == 0;
 }
 
-/* The first 'shift' devices, and as many further on for each pipeline: nothing below the top holds
- * some of both.
+/* The first 'shift' devices, and as many further on for each copy: nothing below the top holds some
+ * of both.
  */
-static bool same_parts(const struct cluster *c, int pipelines, int shift)
+static bool same_parts(const struct cluster *c, int copies, int shift)
 {
     int top = top_of(c), places = c->devices[shift].place - c->devices[0].place;
 
@@ -49,38 +50,47 @@ static bool same_parts(const struct cluster *c, int pipelines, int shift)
         return false;
     if (branch_of(c, top, shift - 1) == branch_of(c, top, shift))
         return false;
-    for (int p = 1; p < pipelines; p++)
+    for (int k = 1; k < copies; k++)
         for (int d = 0; d < shift; d++)
-            if (!same_way(c, top, d, p * shift + d, p * places))
+            if (!same_way(c, top, d, k * shift + d, k * places))
                 return false;
     return true;
 }
 
-int simulate_shift(const struct plan *plan, const struct cluster *c)
+/* Are the stage's devices in each copy those of the first, 'shift' further on? */
+static bool same_devices(const struct plan_stage *stage, int replicas, const struct cluster *c,
+                         int copies, int shift)
 {
-    int shift = c->n_devices / plan->pipelines;
+    for (int i = 0; i < replicas; i++) {
+        int own = cluster_find_device(c, stage->devices[i]);
 
-    if (plan->pipelines < 2 || c->n_devices % plan->pipelines ||
-        !same_parts(c, plan->pipelines, shift))
-        return 0;
-    for (int s = 0; s < plan->n_stages; s++) {
-        const struct plan_stage *stage = &plan->stages[s];
-
-        for (int i = 0; i < stage->replicas; i++) {
-            int own = cluster_find_device(c, stage->devices[i]);
-
-            if (own < 0 || own >= shift)
-                return 0;
-            for (int p = 1; p < plan->pipelines; p++)
-                if (strcmp(stage->devices[p * stage->replicas + i],
-                           c->devices[p * shift + own].id) != 0)
-                    return 0;
-        }
+        if (own < 0 || own >= shift)
+            return false;
+        for (int k = 1; k < copies; k++)
+            if (strcmp(stage->devices[k * replicas + i], c->devices[k * shift + own].id) != 0)
+                return false;
     }
-    return shift;
+    return true;
 }
 
+static bool are_alike(const struct plan *plan, const struct cluster *c, int copies)
+{
+    int together = plan->pipelines / copies, shift = c->n_devices / copies;
+
+    if (!same_parts(c, copies, shift))
+        return false;
+    for (int s = 0; s < plan->n_stages; s++)
+        if (!same_devices(&plan->stages[s], together * plan->stages[s].replicas, c, copies, shift))
+            return false;
+    return true;
+}
+
+/* As many as there can be. */
 int simulate_copies(const struct plan *plan, const struct cluster *cluster)
 {
-    return simulate_shift(plan, cluster) ? plan->pipelines : 1;
+    for (int copies = plan->pipelines; copies > 1; copies--)
+        if (plan->pipelines % copies == 0 && cluster->n_devices % copies == 0 &&
+            are_alike(plan, cluster, copies))
+            return copies;
+    return 1;
 }

@@ -122,8 +122,8 @@ struct sim {
     const struct cost *cost;
     const struct cluster *cluster;
     bool record;
-    int shift, copies;          /* devices of each pipeline, and how many of them go like the
-                                 * first, which stands for all; 0 and 1: none */
+    int shift, copies;          /* devices of each part, and how many of them go like the first:
+                                 * simulate_copies() */
     double jitter;              /* computations take up to so much longer, relative */
     unsigned short seed[3];
     double *moved;              /* [2 * n_places]: bytes over each wire */
@@ -155,10 +155,6 @@ struct sim {
 /* What is recorded is all, else pipelines that are alike are left out. */
 struct sim *sim_new(const struct plan *plan, const struct cost *cost,
                     const struct cluster *cluster, bool record, struct err *err);
-/* Where all pipelines do the same at the same time, the number of devices from one to the next;
- * else 0.
- */
-int simulate_shift(const struct plan *plan, const struct cluster *cluster);
 void sim_free(struct sim *sim);
 /* The part of a worker that runs a stage. */
 struct part *part_of(const struct sim *sim, int worker, int stage);

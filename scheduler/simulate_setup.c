@@ -165,8 +165,8 @@ static void add_pairs(struct sim *sim, const struct traffic *t, bool gradient, i
     }
 }
 
-/* From the last of a pipeline to the first of the next: down the wires to its own first, as what
- * comes from the pipeline before goes.
+/* From the last of a copy to the first of the next: down the wires to its own first, as what comes
+ * from the copy before goes.
  */
 static void route_on(const struct sim *sim, int last, int first, struct route *route)
 {
@@ -406,8 +406,8 @@ struct sim *sim_new(const struct plan *plan, const struct cost *cost,
 
     *sim = (struct sim){ .plan = plan, .cost = cost, .cluster = cluster, .record = record,
                          .timers.taken = -1 };
-    sim->shift = record ? 0 : simulate_shift(plan, cluster);
-    sim->copies = sim->shift ? plan->pipelines : 1;
+    sim->copies = record ? 1 : simulate_copies(plan, cluster);
+    sim->shift = cluster->n_devices / sim->copies;
     sim->blocks = mem_new((size_t)plan->n_stages, sizeof(*sim->blocks));
     sim->moved = mem_new(2 * (size_t)cluster->n_places, sizeof(*sim->moved));
     sim->wires = mem_new(2 * (size_t)cluster->n_places, sizeof(*sim->wires));

@@ -565,7 +565,9 @@ static void random_plans_come_to_an_end(void **state)
     }
 }
 
-/* One pipeline stands for all where nothing else lies between them: the same time as of all. */
+/* One pipeline, or those of one node, stand for all where nothing else lies between them: the same
+ * time as of all.
+ */
 static void pipelines_that_are_alike_take_as_long_as_one(void **state)
 {
     static const char *const clusters[] = {
@@ -573,13 +575,14 @@ static void pipelines_that_are_alike_take_as_long_as_one(void **state)
         "tree:4x3,inside=1e8,across=1e7,memory=1e30",
         "tree:2x8,inside=1e8,across=1e7,memory=1e30",
         "flat:8,bandwidth=1e7,latency=1e-5,memory=1e30",
+        "tree:3x4,inside=1e8,across=1e7,memory=1e30",
     };
-    int shortened = 0;
+    int shortened = 0, in_groups = 0;
 
     (void)state;
     for (unsigned seed = 1; seed <= 80; seed++) {
         struct cost *cost = random_cost(6, seed);
-        struct cluster *cluster = cluster_open(clusters[seed % 4], NULL);
+        struct cluster *cluster = cluster_open(clusters[seed % 5], NULL);
         int n = 1 + (int)(seed / 4 % 2), cuts[] = { 0, n > 1 ? 2 : 6, 6 }, replicas[] = { 1, 1 };
         struct plan_request request = { .global_batch = 64 };
         struct candidate c = { .pipelines = seed / 16 % 2 ? 4 : 2, .n_stages = n, .cuts = cuts,
@@ -587,12 +590,15 @@ static void pipelines_that_are_alike_take_as_long_as_one(void **state)
         struct plan *plan;
         struct simulation *all;
         double one;
+        int copies;
 
         if (seed % 3 == 0 && cluster->n_devices / c.pipelines > n)
             replicas[0] = 2;
         c.micro_batches = 64 / c.pipelines / 4;
         plan = place(cost, cluster, &request, &c);
-        shortened += simulate_shift(plan, cluster) > 0;
+        copies = simulate_copies(plan, cluster);
+        shortened += copies > 1;
+        in_groups += copies > 1 && copies < plan->pipelines;
         all = simulate(plan, cost, cluster, NULL, NULL);
         one = simulate_seconds(plan, cost, cluster, NULL);
         if (fabs(one - all->iteration_seconds) > CLOSE * one)
@@ -603,6 +609,7 @@ static void pipelines_that_are_alike_take_as_long_as_one(void **state)
         cost_free(cost);
     }
     assert_in_range(shortened, 20, 79);
+    assert_in_range(in_groups, 5, 79);
 }
 
 int main(void)
