@@ -19,10 +19,8 @@
 #include "base/mem.h"
 #include "base/option.h"
 #include "base/tail.h"
-#include "cmd_submit.h"
+#include "cmd_watch.h"
 #include "commands.h"
-#include "scheduler/slurm/facts.h"
-#include "scheduler/slurm/slurm.h"
 #include "train/run_view.h"
 
 #define LOOK 0.25       /* seconds between two looks at the log */
@@ -55,42 +53,6 @@ static void take_restart(void *context)
 
     run_state_clear(&w->state);
     run_state_init(&w->state);
-}
-
-/* "123", "123_4", "123+1", and no file of that name? */
-static bool is_job(const char *text)
-{
-    return text[0] >= '0' && text[0] <= '9' && strspn(text, "0123456789_+") == strlen(text) &&
-           access(text, F_OK) != 0;
-}
-
-/* Where "tasuki submit" has the log, beside what the job's script prints. NULL on an error. */
-static char *log_of_job(const char *job, struct err *err)
-{
-    struct slurm_facts *facts = slurm_ask_job(job, err);
-    const char *task = strchr(job, '_');
-    char *path = NULL, *slash;
-
-    if (!facts)
-        return NULL;
-    slash = strrchr(facts->output, '/');
-    /* SUBMIT_TASK_LOG */
-    if (slash && task)
-        path = mem_printf("%.*s/log-%s.jsonl", (int)(slash - facts->output), facts->output,
-                          task + 1);
-    /* Of a script that was made for no array, too. */
-    if (slash && (!path || access(path, F_OK))) {
-        free(path);
-        path = mem_printf("%.*s/%s", (int)(slash - facts->output), facts->output, SUBMIT_LOG);
-    }
-    if (!path || access(path, R_OK)) {
-        err_set(err, "job %s: there is no %s beside its output%s%s: give the file of its --log", job,
-                SUBMIT_LOG, *facts->output ? " " : "", facts->output);
-        free(path);
-        path = NULL;
-    }
-    slurm_facts_free(facts);
-    return path;
 }
 
 static int exit_code(const struct watch *w)
@@ -297,8 +259,8 @@ int cmd_watch(int argc, char **argv, struct err *err)
     w.path = options_operand(options, 0);
     if (options_operands(options) != 1)
         err_set_code(err, EXIT_USAGE, "watch: expected the LOG of a run, as train --log writes it, "
-                                      "or the number of a job of tasuki submit");
-    else if (is_job(w.path) && !(w.path = path = log_of_job(w.path, err)))
+                                      "or the number of a job");
+    else if (watch_is_job(w.path) && !(w.path = path = watch_log_of_job(w.path, err)))
         result = -1;
     else if (option_word(options, "format", &format, err) == 0) {
         run_state_init(&w.state);

@@ -42,6 +42,7 @@ struct slurm_facts {
     char *state;            /* of the job: "running"; of the partition: "up" */
     char *why;              /* of a job that waits: "Resources"; may be "" */
     char *output;           /* of a job: the file that its script's output goes to; may be "" */
+    char *directory;        /* of a job: in which it works; may be "" */
     char *batch_host;       /* of a batch job: the node on which its script runs; may be "" */
     int64_t requeue;        /* of a job: 1: it is a batch job that may be requeued, 0: not */
     char *partition;

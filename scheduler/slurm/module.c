@@ -93,6 +93,7 @@ static void set_job(struct slurm_facts *facts, slurm_job_info_t *job)
     module_set(&facts->state, job_state(job->job_state));
     module_set(&facts->partition, job->partition);
     set_output(facts, job);
+    module_set(&facts->directory, job->work_dir);
     facts->requeue = job->batch_flag && job->requeue;
     if (job->batch_flag)
         module_set(&facts->batch_host, job->batch_host);

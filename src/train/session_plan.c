@@ -265,11 +265,22 @@ char *session_describe(const struct session *session)
                       plan->offload ? ", offload" : "");
 }
 
+/* A task of an array has a number of its own, too. */
+static json_t *name_job(json_t *line, const struct job_names *job)
+{
+    if (job->job)
+        json_object_set_new(line, "job", json_string(job->job));
+    if (job->array_task && job->array_job)
+        json_object_set_new(line, "array_task",
+                            json_pack("s++", job->array_job, "_", job->array_task));
+    return line;
+}
+
 static void tell_plan(struct session *s)
 {
     const struct plan *plan = s->plan;
     json_t *stages = json_array(), *optimizer = optimizer_to_json(&s->settings.optimizer);
-    json_t *hosts = json_array();
+    json_t *hosts = json_array(), *line;
     char *words = session_describe(s);
 
     for (int i = 0; i < plan->n_stages; i++)
@@ -286,17 +297,17 @@ static void tell_plan(struct session *s)
                  s->size - s->placement.n_ranks == 1 ? "has" : "have");
     if (s->resumed)
         log_info("resuming from %s", checkpoint_path(s->resumed));
-    session_log(s, json_pack("{s:s, s:I, s:I, s:s, s:i, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:O,"
-                             " s:s, s:i, s:I, s:o}",
-                             "event",
-                             "start", "first_step", (json_int_t)s->first_step + 1, "steps",
-                             (json_int_t)s->total_steps, "model", s->model_path, "ranks",
-                             s->size, "replicas", stages, "loss", s->loss_text, "backend",
-                             s->backend->name, "device", s->backend->device_name(s->device),
-                             "library", comm_library(s->comm), "optimizer", optimizer,
-                             "recipe", recipe_to_json(&s->settings.recipe), "plan",
-                             s->plan_json, "schema", JOURNAL_SCHEMA, "version",
-                             JOURNAL_VERSION, "time", (json_int_t)time(NULL), "hosts", hosts));
+    line = json_pack("{s:s, s:I, s:I, s:s, s:i, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:O, s:s, s:i,"
+                     " s:I, s:o}",
+                     "event", "start", "first_step", (json_int_t)s->first_step + 1, "steps",
+                     (json_int_t)s->total_steps, "model", s->model_path, "ranks", s->size,
+                     "replicas", stages, "loss", s->loss_text, "backend", s->backend->name,
+                     "device", s->backend->device_name(s->device), "library",
+                     comm_library(s->comm), "optimizer", optimizer, "recipe",
+                     recipe_to_json(&s->settings.recipe), "plan", s->plan_json, "schema",
+                     JOURNAL_SCHEMA, "version", JOURNAL_VERSION, "time", (json_int_t)time(NULL),
+                     "hosts", hosts);
+    session_log(s, name_job(line, &s->settings.job));
 }
 
 int session_cluster(struct session *session, struct err *err)

@@ -173,6 +173,28 @@ is_another_guard() {
     [ "$(ls -d run/*%* 2>/dev/null)" = "" ]
 }
 
+@test "the log of a script of one's own is found by its job's number" {
+    local id number
+    mkdir -p run/own
+    id=$("$lab" run sbatch --parsable -N1 --ntasks-per-node=1 --array=1-2 -o /dev/null --wrap \
+        "$(printf '%q ' "$TASUKI" train "${training[@]}" --steps 4)--log run/own/%a.jsonl")
+    for task in "${id}_1" "${id}_2"; do wait_until ended "$task"; done
+    printf '{"event":"start","job":"%s"}\n' "${id}_2" 7 >run/other.jsonl
+    mkfifo run/pipe.jsonl
+    number=$("$lab" run squeue -h -t all -j "${id}_1" -o %A)
+    run "$lab" run "$TASUKI" watch "$number" --once
+    echo "$output"
+    [[ "$output" == *"tasuki watch 1.jsonl: done"* ]]
+    run "$lab" run "$TASUKI" watch "${id}_2" --once
+    echo "$output"
+    [[ "$output" == *"tasuki watch 2.jsonl: done"* ]]
+    rm run/own/2.jsonl
+    run "$lab" run "$TASUKI" watch "${id}_2"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"job ${id}_2: there is no log.jsonl beside its output /dev/null, and below $PWD \
+no *.jsonl names it: give the file of its --log" ]]
+}
+
 @test "a job that loses a rank goes on within its allocation, with the same curve" {
     start_to_lose 2
     "$lab" at n2 pkill -9 -x tasuki
