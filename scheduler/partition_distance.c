@@ -216,7 +216,10 @@ static bool add_stages(struct distance *d, struct option *option, const struct t
     int slots = c == PLAN_RECOMPUTE_FULL ? 1 : t->slots, n = d->way.n;
     struct rows rows = rows_of(d);
     bool helps = false, fits = false;
+    int known = 0;          /* from there on there is something behind */
 
+    while (known < n && isinf(d->before[known]))
+        known++;
     for (int i = 0; i <= n; i++) {
         rows.sum[i] = t->forward * o->forward[i] + t->dgrad * o->dgrad[c][i] +
                       t->wgrad * o->wgrad[i];
@@ -242,6 +245,9 @@ static bool add_stages(struct distance *d, struct option *option, const struct t
             least = rows.total[j] + front;
             behind = j;
         }
+        /* Nor do those reach that which begin before it. */
+        if (fits && j <= known)
+            break;
         d->left -= j - i;
         if (!behind)
             continue;
@@ -249,6 +255,8 @@ static bool add_stages(struct distance *d, struct option *option, const struct t
         d->used[i] = d->used_before[behind] + o->replicas;
         /* What is behind may be what is found here. */
         rows.total[i] = d->before[i] + weight * rows.sum[i] + t->trip * trip[i];
+        if (d->before == d->least && i < known)
+            known = i;
         helps = true;
     }
     /* Those that are further from the end keep no less. */

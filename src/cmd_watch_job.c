@@ -3,6 +3,9 @@
 #include "config.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,7 +15,6 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/tail.h"
 #include "cmd_submit.h"
 #include "cmd_watch.h"
 #include "scheduler/slurm/facts.h"
@@ -25,6 +27,9 @@
 #define DEPTH 2
 #define MOST_LOGS 100
 #define SUFFIX ".jsonl"
+/* How a log and its starts begin. */
+#define HEAD "{\"event\":\""
+#define START HEAD "start\""
 
 bool watch_is_job(const char *text)
 {
@@ -55,47 +60,141 @@ static char *log_of_submit(const struct slurm_facts *facts, const char *job)
     return NULL;
 }
 
+struct question {
+    const char *job;        /* without the component of a heterogeneous one */
+    const char *cluster;    /* "": not known */
+    uid_t user;             /* whose job it is; -1: not known */
+};
+
+static bool is_text(const json_t *line, const char *key, const char *text)
+{
+    const char *own = json_string_value(json_object_get(line, key));
+
+    return own && strcmp(own, text) == 0;
+}
+
+static bool names(const struct question *q, const json_t *line)
+{
+    if (json_object_get(line, "cluster") && *q->cluster && !is_text(line, "cluster", q->cluster))
+        return false;
+    return is_text(line, "job", q->job) || is_text(line, "array_task", q->job);
+}
+
+/* Whose job its last start names. */
+enum owner { OWNER_UNKNOWN, OWNER_THIS, OWNER_OTHER };
+
+static enum owner owner_by_lines(FILE *file, off_t bytes, const struct question *q)
+{
+    enum owner owner = OWNER_UNKNOWN;
+    char *text = NULL;
+    size_t room = 0;
+    ssize_t length;
+
+    /* A log grows. */
+    while (bytes > 0 && (length = getline(&text, &room, file)) > 0) {
+        json_t *line = NULL;
+
+        bytes -= length;
+        if (strncmp(text, START, strlen(START)) == 0)
+            line = json_loadb(text, (size_t)length, 0, NULL);
+        if (json_object_get(line, "job"))
+            owner = names(q, line) ? OWNER_THIS : OWNER_OTHER;
+        json_decref(line);
+    }
+    free(text);
+    return owner;
+}
+
+/* Of what is no log of this user's nothing but the head is read. */
+static enum owner owner_of(const char *path, const struct question *q)
+{
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+    enum owner owner = OWNER_UNKNOWN;
+    char head[sizeof(HEAD) - 1];
+    struct stat st;
+
+    if (!file) {
+        if (fd >= 0)
+            close(fd);
+        return owner;
+    }
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+        (q->user == (uid_t)-1 || st.st_uid == q->user) &&
+        fread(head, 1, sizeof(head), file) == sizeof(head) &&
+        memcmp(head, HEAD, sizeof(head)) == 0 && fseek(file, 0, SEEK_SET) == 0)
+        owner = owner_by_lines(file, st.st_size, q);
+    fclose(file);
+    return owner;
+}
+
 struct log {
     char *path;
     struct timespec changed;
 };
 
-struct logs {
-    struct log *items;
-    int n, entries;         /* entries: that were looked at */
+/* Folders, level by level, and the logs in them. */
+struct walk {
+    struct folder {
+        char *path;
+        int depth;
+    } *folders;
+    struct log *logs;
+    int n_folders, n_logs, entries;     /* entries: that were looked at */
 };
 
-static void add_folder(struct logs *logs, const char *folder, int depth);
+static void add_folder(struct walk *w, char *path, int depth)
+{
+    *(struct folder *)mem_push((void **)&w->folders, &w->n_folders, sizeof(struct folder)) =
+        (struct folder){ path, depth };
+}
 
-static void add_entry(struct logs *logs, const char *folder, const char *name, int depth)
+static bool has_suffix(const char *name)
 {
     size_t length = strlen(name), end = strlen(SUFFIX);
-    char *path = mem_printf("%s/%s", folder, name);
-    struct stat st;
 
-    logs->entries++;
+    return length > end && strcmp(name + length - end, SUFFIX) == 0;
+}
+
+/* Links are passed over. */
+static void add_entry(struct walk *w, const struct folder *folder, const struct dirent *entry)
+{
+    bool deeper = folder->depth < DEPTH && (entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN);
+    bool log = has_suffix(entry->d_name) &&
+               (entry->d_type == DT_REG || entry->d_type == DT_UNKNOWN);
+    struct stat st;
+    char *path;
+
+    if (entry->d_name[0] == '.' || !(deeper || log))
+        return;
+    path = mem_printf("%s/%s", folder->path, entry->d_name);
     if (lstat(path, &st)) {
         free(path);
-    } else if (S_ISREG(st.st_mode) && length > end && strcmp(name + length - end, SUFFIX) == 0) {
-        *(struct log *)mem_push((void **)&logs->items, &logs->n, sizeof(struct log)) =
+    } else if (S_ISREG(st.st_mode) && log) {
+        *(struct log *)mem_push((void **)&w->logs, &w->n_logs, sizeof(struct log)) =
             (struct log){ path, st.st_mtim };
+    } else if (S_ISDIR(st.st_mode) && deeper) {
+        add_folder(w, path, folder->depth + 1);
     } else {
-        if (S_ISDIR(st.st_mode) && depth > 0)
-            add_folder(logs, path, depth - 1);
         free(path);
     }
 }
 
-static void add_folder(struct logs *logs, const char *folder, int depth)
+static void walk_through(struct walk *w, const char *folder)
 {
-    DIR *directory = opendir(folder);
-    struct dirent *entry;
+    add_folder(w, mem_strdup(folder), 0);
+    for (int i = 0; i < w->n_folders; i++) {
+        struct folder own = w->folders[i];
+        DIR *directory = opendir(own.path);
+        struct dirent *entry;
 
-    while (directory && logs->entries < MOST_ENTRIES && (entry = readdir(directory)))
-        if (entry->d_name[0] != '.')
-            add_entry(logs, folder, entry->d_name, depth);
-    if (directory)
-        closedir(directory);
+        while (directory && w->entries < MOST_ENTRIES && (entry = readdir(directory))) {
+            w->entries++;
+            add_entry(w, &own, entry);
+        }
+        if (directory)
+            closedir(directory);
+    }
 }
 
 static int last_first(const void *a, const void *b)
@@ -108,87 +207,62 @@ static int last_first(const void *a, const void *b)
     return x->tv_nsec < y->tv_nsec ? 1 : x->tv_nsec > y->tv_nsec ? -1 : 0;
 }
 
-struct question {
-    const char *job;
-    bool is;                /* of the last start */
-};
-
-static bool names(const json_t *line, const char *key, const char *job)
+/* The one that was written last; NULL: none names the job. */
+static char *log_that_names(const char *folder, const struct question *q)
 {
-    const char *text = json_string_value(json_object_get(line, key));
-
-    return text && strcmp(text, job) == 0;
-}
-
-/* The text has no end of its own; what is in most lines is not parsed. */
-static void take_line(void *context, const char *text, size_t length)
-{
-    static const char start[] = "\"start\"";
-    struct question *question = context;
-    const char *event;
-    json_t *line;
-
-    if (!text || !memmem(text, length, start, sizeof(start) - 1))
-        return;
-    line = json_loadb(text, length, 0, NULL);
-    event = json_string_value(json_object_get(line, "event"));
-    if (event && strcmp(event, "start") == 0)
-        question->is = names(line, "job", question->job) ||
-                       names(line, "array_task", question->job);
-    json_decref(line);
-}
-
-static void take_restart(void *context)
-{
-    (void)context;
-}
-
-static bool is_of_job(const char *path, const char *job)
-{
-    struct question question = { .job = job };
-    struct tail_reader reader = { take_line, take_restart, &question };
-    struct tail *tail = tail_new(path, &reader);
-    struct err ignored = { 0 };
-
-    if (tail_poll(tail, &ignored) < 0)
-        question.is = false;
-    tail_free(tail);
-    return question.is;
-}
-
-/* NULL: none says so. */
-static char *log_that_says_so(const char *folder, const char *job)
-{
-    struct logs logs = { NULL, 0, 0 };
+    struct walk w = { NULL };
     char *found = NULL;
 
-    add_folder(&logs, folder, DEPTH);
-    if (logs.n > 1)
-        qsort(logs.items, (size_t)logs.n, sizeof(*logs.items), last_first);
-    for (int i = 0; i < logs.n && i < MOST_LOGS && !found; i++)
-        if (is_of_job(logs.items[i].path, job))
-            found = mem_strdup(logs.items[i].path);
-    for (int i = 0; i < logs.n; i++)
-        free(logs.items[i].path);
-    free(logs.items);
+    walk_through(&w, folder);
+    if (w.n_logs > 1)
+        qsort(w.logs, (size_t)w.n_logs, sizeof(*w.logs), last_first);
+    for (int i = 0; i < w.n_logs && i < MOST_LOGS && !found; i++)
+        if (owner_of(w.logs[i].path, q) == OWNER_THIS)
+            found = mem_strdup(w.logs[i].path);
+    for (int i = 0; i < w.n_logs; i++)
+        free(w.logs[i].path);
+    for (int i = 0; i < w.n_folders; i++)
+        free(w.folders[i].path);
+    free(w.logs);
+    free(w.folders);
+    return found;
+}
+
+/* A log of submit's that names another job may be one that this job, started again by hand, has not
+ * come to yet; or another job's.
+ */
+static char *find_log(const struct slurm_facts *facts, const char *job, const struct question *q)
+{
+    char *path = log_of_submit(facts, job), *found;
+
+    if ((path && owner_of(path, q) != OWNER_OTHER) || !*facts->directory)
+        return path;
+    found = log_that_names(facts->directory, q);
+    if (!found)
+        return path;
+    free(path);
     return found;
 }
 
 char *watch_log_of_job(const char *job, struct err *err)
 {
     struct slurm_facts *facts = slurm_ask_job(job, err);
-    char *path;
+    struct question question;
+    struct passwd *user;
+    char *path, *own;
 
     if (!facts)
         return NULL;
-    path = log_of_submit(facts, job);
-    if (!path && *facts->directory)
-        path = log_that_says_so(facts->directory, job);
+    user = getpwnam(facts->user);
+    own = mem_printf("%.*s", (int)strcspn(job, "+"), job);
+    question = (struct question){ own, facts->cluster, user ? user->pw_uid : (uid_t)-1 };
+    path = find_log(facts, job, &question);
     if (!path)
-        err_set(err, "job %s: there is no %s beside its output%s%s, and below %s no *" SUFFIX
-                " names it: give the file of its --log", job, SUBMIT_LOG,
-                *facts->output ? " " : "", facts->output,
+        err_set(err, "job %s (%s): there is no %s beside its output%s%s, and of the *" SUFFIX
+                " below %s that were looked at none names it: give the file of its --log", job,
+                facts->state, SUBMIT_LOG, *facts->output ? " " : "", facts->output,
                 *facts->directory ? facts->directory : "its working directory");
+    free(own);
     slurm_facts_free(facts);
     return path;
 }

@@ -270,6 +270,8 @@ static json_t *name_job(json_t *line, const struct job_names *job)
 {
     if (job->job)
         json_object_set_new(line, "job", json_string(job->job));
+    if (job->job && job->cluster)
+        json_object_set_new(line, "cluster", json_string(job->cluster));
     if (job->array_task && job->array_job)
         json_object_set_new(line, "array_task",
                             json_pack("s++", job->array_job, "_", job->array_task));

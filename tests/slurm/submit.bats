@@ -173,26 +173,41 @@ is_another_guard() {
     [ "$(ls -d run/*%* 2>/dev/null)" = "" ]
 }
 
+# Tasks of an array; and two jobs in one directory, of which one has a log by submit's name.
 @test "the log of a script of one's own is found by its job's number" {
-    local id number
+    local id number first second train
     mkdir -p run/own
+    train=$(printf '%q ' "$TASUKI" train "${training[@]}" --steps 4)
     id=$("$lab" run sbatch --parsable -N1 --ntasks-per-node=1 --array=1-2 -o /dev/null --wrap \
-        "$(printf '%q ' "$TASUKI" train "${training[@]}" --steps 4)--log run/own/%a.jsonl")
-    for task in "${id}_1" "${id}_2"; do wait_until ended "$task"; done
+        "$train --log run/own/%a.jsonl")
+    first=$("$lab" run sbatch --parsable -N1 --ntasks-per-node=1 --wrap "$train --log log.jsonl")
+    second=$("$lab" run sbatch --parsable -N1 --ntasks-per-node=1 --wrap "$train --log b.jsonl")
+    for task in "${id}_1" "${id}_2" "$first" "$second"; do wait_until ended "$task"; done
     printf '{"event":"start","job":"%s"}\n' "${id}_2" 7 >run/other.jsonl
+    printf '{"event":"start","job":"%s","cluster":"far"}\n' "${id}_2" >run/far.jsonl
+    printf '{"event":"start","job":"%s"}\n' "${id}_2" >run/foreign.jsonl
+    chown nobody run/foreign.jsonl
+    ln -s "$PWD/run/own/1.jsonl" run/link.jsonl
     mkfifo run/pipe.jsonl
+    truncate -s 1T run/long.jsonl
     number=$("$lab" run squeue -h -t all -j "${id}_1" -o %A)
-    run "$lab" run "$TASUKI" watch "$number" --once
-    echo "$output"
-    [[ "$output" == *"tasuki watch 1.jsonl: done"* ]]
-    run "$lab" run "$TASUKI" watch "${id}_2" --once
-    echo "$output"
-    [[ "$output" == *"tasuki watch 2.jsonl: done"* ]]
-    rm run/own/2.jsonl
+    while read -r job name; do
+        run "$lab" run "$TASUKI" watch "$job" --once
+        echo "$job: $output"
+        [[ "$output" == *"tasuki watch $name: done"* ]]
+    done <<<"$number 1.jsonl
+${id}_1 1.jsonl
+${id}_2 2.jsonl
+$first log.jsonl
+$second b.jsonl"
+    rm b.jsonl run/own/2.jsonl
+    run "$lab" run "$TASUKI" watch "$second" --once     # nothing better
+    [[ "$output" == *"tasuki watch log.jsonl: done"* ]]
     run "$lab" run "$TASUKI" watch "${id}_2"
+    echo "$output"
     [ "$status" -ne 0 ]
-    [[ "$output" == *"job ${id}_2: there is no log.jsonl beside its output /dev/null, and below $PWD \
-no *.jsonl names it: give the file of its --log" ]]
+    [[ "$output" == *"job ${id}_2 (completed): there is no log.jsonl beside its output /dev/null, \
+and of the *.jsonl below $PWD that were looked at none names it: give the file of its --log" ]]
 }
 
 @test "a job that loses a rank goes on within its allocation, with the same curve" {

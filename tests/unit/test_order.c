@@ -48,10 +48,18 @@ static void the_first_timer_is_that_of_a_search(void **state)
             assert_true(when[id] == first);
             for (int i = 0; i < id; i++)
                 assert_true(when[i] > first);
-            when[id] = next_random(&seed) % 4 ? first + later : INFINITY;
-            /* Mostly it is set anew, else gone when the next is asked for. */
-            if (isfinite(when[id]))
+            when[id] = INFINITY;
+            /* Others are set meanwhile. Mostly it is set anew, else gone when the next is asked for. */
+            for (int k = (int)(next_random(&seed) % 3); k > 0; k--) {
+                int other = (int)(next_random(&seed) % (uint64_t)(most + 1));
+
+                when[other] = first + (double)(next_random(&seed) % 50);
+                timers_set(&timers, other, when[other]);
+            }
+            if (next_random(&seed) % 4) {
+                when[id] = first + later;
                 timers_set(&timers, id, when[id]);
+            }
             taken++;
         } else {
             int id = (int)(next_random(&seed) % (uint64_t)(most + 1));
@@ -80,12 +88,12 @@ static void digits_sort_as_qsort_does(void **state)
 
     (void)state;
     for (int n = 0; n < 3000; n += 1 + n / 3) {
-        for (int bits = 1; bits <= 62; bits += 61 / 6) {
+        for (int bits = 1; bits < 64; bits += bits > 60 ? 1 : 10) {
             struct digits_key *keys = mem_new((size_t)n, sizeof(*keys));
             struct digits_key *sorted = mem_new((size_t)n, sizeof(*sorted));
 
             for (int i = 0; i < n; i++) {
-                uint64_t key = next_random(&seed) << 31 ^ next_random(&seed);
+                uint64_t key = next_random(&seed) << 33 ^ next_random(&seed);
 
                 sorted[i] = keys[i] = (struct digits_key){ key & ((UINT64_C(1) << bits) - 1), i };
             }

@@ -565,6 +565,27 @@ static void random_plans_come_to_an_end(void **state)
     }
 }
 
+/* What a forecast says of the stages is the mean over all their workers. */
+static void assert_means(const struct plan *plan, const struct simulation *all, unsigned seed)
+{
+    int worker = 0;
+
+    for (int p = 0; p < plan->pipelines; p++)
+        for (int s = 0; s < plan->n_stages; s++)
+            for (int r = 0; r < plan->stages[s].replicas; r++, worker++) {
+                double copies = plan->pipelines * plan->stages[s].replicas;
+
+                plan->stages[s].busy -= all->busy[worker] / copies;
+                plan->stages[s].reducing -= all->reducing[worker] / copies;
+            }
+    assert_int_equal(worker, all->n_workers);
+    for (int s = 0; s < plan->n_stages; s++)
+        if (fabs(plan->stages[s].busy) + fabs(plan->stages[s].reducing) >
+            CLOSE * all->iteration_seconds)
+            fail_msg("seed %u: stage %d is off by %g and %g s", seed, s, plan->stages[s].busy,
+                     plan->stages[s].reducing);
+}
+
 /* One pipeline, or those of one node, stand for all where nothing else lies between them: the same
  * time as of all.
  */
@@ -595,6 +616,7 @@ static void pipelines_that_are_alike_take_as_long_as_one(void **state)
         if (seed % 3 == 0 && cluster->n_devices / c.pipelines > n)
             replicas[0] = 2;
         c.micro_batches = 64 / c.pipelines / 4;
+        cluster->sum_algorithm = (enum allreduce)(seed / 5 % 4);
         plan = place(cost, cluster, &request, &c);
         copies = simulate_copies(plan, cluster);
         shortened += copies > 1;
@@ -603,6 +625,8 @@ static void pipelines_that_are_alike_take_as_long_as_one(void **state)
         one = simulate_seconds(plan, cost, cluster, NULL);
         if (fabs(one - all->iteration_seconds) > CLOSE * one)
             fail_msg("seed %u: %.17g, not %.17g", seed, one, all->iteration_seconds);
+        assert_int_equal(simulate_forecast(plan, cost, cluster, NULL), 0);
+        assert_means(plan, all, seed);
         simulation_free(all);
         plan_free(plan);
         cluster_free(cluster);
