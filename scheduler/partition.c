@@ -115,7 +115,7 @@ static struct search *search_with(struct table *table, const struct cluster *clu
     s->factor_fixed = s->factor_moving = 1;
     s->versions = request_versions(request);
     s->zero = request->zero == PLAN_ZERO;
-    s->best = s->known = INFINITY;
+    s->best = INFINITY;
     set_breadth(s);
     s->flat = request_is_flat(cluster);
     s->uniform = true;
@@ -232,7 +232,6 @@ static void search_beside_seeds(struct search *s)
     s->n_found = 0;
     for (int i = 0; i < n && !s->request->block_stage; i++)
         s->best = dmin(s->best, seeds[i]->closed);
-    s->best = dmin(s->best, s->known);
     search_cuts(s, 0);
     search_orders(s);
     for (int i = 0; i < s->n_found; i++)
@@ -448,28 +447,12 @@ static bool searches_shards(const struct search *s)
     return may_shard(s) && (s->tight || s->complete);
 }
 
-/* One of these, with its state in shards. */
-static struct candidate *sharded(struct search *s, const struct candidate *unsharded)
-{
-    struct candidate *c = candidate_copy(unsharded);
-
-    c->zero = true;
-    c->closed = partition_closed(s, c);
-    return c;
-}
-
 static struct search *search_beside(const struct search *all)
 {
     struct search *s = search_with(table_use(all->table), all->cluster, all->request);
 
     s->zero = true;
     s->factor_moving = dmin(1, all->factor_moving);
-    for (int i = 0; i < all->n_found; i++) {
-        struct candidate *c = sharded(s, all->found[i]);
-
-        s->known = dmin(s->known, c->closed);
-        candidate_free(c);
-    }
     return s;
 }
 
@@ -497,9 +480,14 @@ static struct plan *shard_found(const struct search *all, double unsharded,
     s->factor_fixed = all->factor_fixed;
     s->factor_moving = all->factor_moving;
     for (int i = 0; i < all->n_found; i++) {
+        struct candidate *c;
+
         if (!isfinite(all->found[i]->seconds) || candidate_copies(all->found[i]) == 1)
             continue;
-        search_add(s, sharded(s, all->found[i]));
+        c = candidate_copy(all->found[i]);
+        c->zero = true;
+        c->closed = partition_closed(s, c);
+        search_add(s, c);
     }
     search_drop_doubles(s);
     search_sort_closed(s);

@@ -221,7 +221,6 @@ struct search {
     double memory;          /* limit in place of all others, where > 0 */
     int versions;           /* of the weights, see request_versions() */
     bool zero;              /* state is sharded */
-    double known;           /* by the closed form, of a plan that another search found; INFINITY */
     double unsharded;       /* seconds of the best found without that; 0: none fits, or pinned */
     bool tight;             /* memory kept something from being looked at */
     bool refined;           /* what is near the best found was looked at */
