@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/option.h"
@@ -200,13 +201,6 @@ static int export_safetensors(const struct source *source, const char *path,
     return bad;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), n = strlen(end);
-
-    return length >= n && strcmp(text + length - n, end) == 0;
-}
-
 static bool has_averages(const struct checkpoint *checkpoint)
 {
     return checkpoint_state(checkpoint)->recipe.ema > 0;
@@ -226,7 +220,7 @@ static int run_export(const struct options *o, struct err *err)
     if (option_word(o, "format", &format, err) < 0)
         return -1;
     if (!option_given(o, "format"))
-        format = ends_with(output, ".safetensors") ? 1 : 0;
+        format = file_ends_in(output, ".safetensors") ? 1 : 0;
     checkpoint = checkpoint_open(options_operand(o, 0), err);
     if (!checkpoint)
         return -1;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/module.h"
@@ -48,13 +49,6 @@ static void clear(struct words *words)
     for (int i = 0; i < words->n; i++)
         free(words->list[i]);
     free(words->list);
-}
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), n = strlen(end);
-
-    return length > n && strcmp(text + length - n, end) == 0;
 }
 
 /* In a build tree beside the program, else where it was installed; malloc'ed. */
@@ -243,13 +237,13 @@ static int check_source(const char *source, struct err *err)
 static int make_words(const struct options *o, struct words *words, struct err *err)
 {
     const char *output = option_string(o, "output", NULL);
-    bool model = output && ends_with(output, ".onnx");
+    bool model = output && file_ends_in(output, ".onnx");
 
     if (options_operands(o) != 1)
         return err_set_code(err, EXIT_USAGE, "import: expected FILE.py:NAME");
     if (check_source(options_operand(o, 0), err))
         return -1;
-    if (!model && !(output && ends_with(output, ".safetensors")))
+    if (!model && !(output && file_ends_in(output, ".safetensors")))
         return err_set_code(err, EXIT_USAGE, "import: -o FILE.onnx for a model, or -o "
                             "FILE.safetensors for data, is missing");
     add(words, model ? "model" : "data");

@@ -14,6 +14,7 @@
 #include <jansson.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "cmd_submit.h"
 #include "cmd_watch.h"
@@ -149,18 +150,11 @@ static void add_folder(struct walk *w, char *path, int depth)
         (struct folder){ path, depth };
 }
 
-static bool has_suffix(const char *name)
-{
-    size_t length = strlen(name), end = strlen(SUFFIX);
-
-    return length > end && strcmp(name + length - end, SUFFIX) == 0;
-}
-
 /* Links are passed over. */
 static void add_entry(struct walk *w, const struct folder *folder, const struct dirent *entry)
 {
     bool deeper = folder->depth < DEPTH && (entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN);
-    bool log = has_suffix(entry->d_name) &&
+    bool log = file_ends_in(entry->d_name, SUFFIX) &&
                (entry->d_type == DT_REG || entry->d_type == DT_UNKNOWN);
     struct stat st;
     char *path;
@@ -185,7 +179,7 @@ static void walk_through(struct walk *w, const char *folder)
     add_folder(w, mem_strdup(folder), 0);
     for (int i = 0; i < w->n_folders; i++) {
         struct folder own = w->folders[i];
-        DIR *directory = opendir(own.path);
+        DIR *directory = own.depth ? file_opendir(own.path) : opendir(own.path);
         struct dirent *entry;
 
         while (directory && w->entries < MOST_ENTRIES && (entry = readdir(directory))) {

@@ -151,16 +151,9 @@ static bool is_file(const char *path)
     return stat(path, &status) == 0 && !S_ISDIR(status.st_mode);
 }
 
-static bool ends_in_json(const char *word)
-{
-    size_t length = strlen(word), suffix = strlen(SUFFIX);
-
-    return length >= suffix && strcmp(word + length - suffix, SUFFIX) == 0;
-}
-
 static bool is_path(const char *word)
 {
-    return strchr(word, '/') || ends_in_json(word) || is_file(word);
+    return strchr(word, '/') || file_ends_in(word, SUFFIX) || is_file(word);
 }
 
 /* "NAME:N" is cut in two. -1: N is no number of nodes. */
@@ -378,7 +371,7 @@ char *machine_spec(const char *cluster, int64_t nodes, struct err *err)
 
 static bool is_good_name(const char *name)
 {
-    if (!name[0] || name[0] == '.' || ends_in_json(name))
+    if (!name[0] || name[0] == '.' || file_ends_in(name, SUFFIX))
         return false;
     for (; *name; name++)
         if (!isalnum((unsigned char)*name) && !strchr("-_.", *name))

@@ -362,6 +362,13 @@ int file_mkdir(const char *path, struct err *err)
     return system_error(err, path);
 }
 
+bool file_ends_in(const char *name, const char *ending)
+{
+    size_t length = strlen(name), n = strlen(ending);
+
+    return length > n && strcmp(name + length - n, ending) == 0;
+}
+
 DIR *file_opendir(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

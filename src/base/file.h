@@ -79,6 +79,8 @@ int file_mkdir(const char *path, struct err *err);
 int file_check_link(const char *path, struct err *err);
 /* The directory itself: a link to one is none. NULL sets errno. */
 DIR *file_opendir(const char *path);
+/* Has the name such an ending, ".json", and something before it? */
+bool file_ends_in(const char *name, const char *ending);
 /* A directory of plain files, if it is there. Of a link the link alone. */
 void file_remove_directory(const char *path);
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "train/crop.h"
 #include "train/data_format.h"
@@ -22,13 +23,6 @@ struct tar_reader {
     float *planes;
 };
 
-static bool ends_in_tar(const char *spec)
-{
-    size_t n = strlen(spec);
-
-    return n > 4 && strcmp(spec + n - 4, ".tar") == 0;
-}
-
 static bool takes(const char *spec, const unsigned char *head)
 {
     struct stat st;
@@ -36,9 +30,9 @@ static bool takes(const char *spec, const unsigned char *head)
     int n;
 
     if (head)
-        return ends_in_tar(spec) || memcmp(head + 257, "ustar", 5) == 0;
+        return file_ends_in(spec, ".tar") || memcmp(head + 257, "ustar", 5) == 0;
     if (stat(spec, &st) < 0)
-        return ends_in_tar(spec);
+        return file_ends_in(spec, ".tar");
     if (!S_ISDIR(st.st_mode) || shards_find(spec, ".tar", &paths, &n, NULL) < 0)
         return false;
     shards_free(paths, n);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/mem.h"
 
 #define MAX_SHARDS 100000
@@ -58,13 +59,6 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool ends_in(const char *name, const char *suffix)
-{
-    size_t n = strlen(name), m = strlen(suffix);
-
-    return n > m && strcmp(name + n - m, suffix) == 0;
-}
-
 int shards_in(const char *directory, const char *suffix, char ***paths)
 {
     struct list list = { NULL, 0 };
@@ -74,7 +68,7 @@ int shards_in(const char *directory, const char *suffix, char ***paths)
     if (!open)
         return -1;
     while ((entry = readdir(open)))
-        if (entry->d_name[0] != '.' && ends_in(entry->d_name, suffix)) {
+        if (entry->d_name[0] != '.' && file_ends_in(entry->d_name, suffix)) {
             char *path = mem_printf("%s/%s", directory, entry->d_name);
 
             push(&list, path);
