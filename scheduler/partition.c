@@ -190,12 +190,27 @@ static int by_micro_batch(const void *a, const void *b)
     return x->pipelines < y->pipelines ? -1 : x->pipelines > y->pipelines;
 }
 
-static void cut_split(struct search *s, const struct split *split, enum schedule_kind kind,
+static bool cut_split(struct search *s, const struct split *split, enum schedule_kind kind,
                       bool even)
 {
+    bool found = false;
+
     for (int order = 0; order < DEVICE_ORDERS; order++)
         if (search_order_devices(s, split->pipelines, (enum device_order)order))
-            partition_dp(s, split, kind, even);
+            found |= partition_dp(s, split, kind, even);
+    return found;
+}
+
+/* Where there is nothing for 1f1b, there is nothing for gpipe: by the closed form it is no faster, and
+ * no stage of it keeps less.
+ */
+static void cut_for_all(struct search *s, const struct split *split, bool even)
+{
+    bool found = true;
+
+    for (int k = 0; k < SCHEDULE_KINDS; k++)
+        if (is_searched(s->request, (enum schedule_kind)k) && (found || k != SCHEDULE_GPIPE))
+            found = cut_split(s, split, (enum schedule_kind)k, even) || k != SCHEDULE_1F1B;
 }
 
 /* Small micro-batches leave few replica counts to choose from, and take little memory: they come
@@ -213,9 +228,7 @@ void search_cuts(struct search *s, int pipelines)
         qsort(order, (size_t)n, sizeof(*order), by_micro_batch);
     for (int even = 1; even >= 0; even--)
         for (int i = 0; i < n; i++)
-            for (int k = 0; k < SCHEDULE_KINDS; k++)
-                if (is_searched(s->request, (enum schedule_kind)k))
-                    cut_split(s, order[i], (enum schedule_kind)k, even);
+            cut_for_all(s, order[i], even);
     free(order);
 }
 

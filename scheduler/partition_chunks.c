@@ -288,7 +288,7 @@ struct chunkings {
 static double fixed_bytes(const struct search *s, const struct chunking *f)
 {
     const struct interval_cost whole = {
-        .parameters = s->table->parameters[s->table->n] + s->table->shared[s->table->n],
+        .parameters = s->table->parameters[s->table->n] + staircase_at(&s->table->shared, 0, s->table->n),
     };
 
     return s->factor_fixed / f->lists *

@@ -147,7 +147,10 @@ static void add_stage(struct bounding *b, const struct chunking *f, int s, enum 
     double most = s < f->lists ? INFINITY : seconds * (1 + SAME);
     int *next = b->next + (size_t)s * ((size_t)b->way.n + 1);
     int end = b->way.n - (f->lists * f->chunks - 1 - s);
+    int known = 0;          /* from there on there is something behind */
 
+    while (known < end && isinf(before[known]))
+        known++;
     for (int i = 0; i <= b->way.n; i++) {
         b->seconds[i] = seconds_to(b, f, s, c, i);
         b->kept[i] = fixed[i] + made[i];
@@ -170,6 +173,9 @@ static void add_stage(struct bounding *b, const struct chunking *f, int s, enum 
             least = total;
             to = j;
         }
+        /* Nor do those reach that which begin before it. */
+        if (j <= known)
+            break;
         b->looks -= j - i;
         b->least[i] = least;
         if (to)

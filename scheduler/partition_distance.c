@@ -56,10 +56,12 @@ struct option {
     bool out[RECOMPUTES];   /* none fits any more */
 };
 
-/* So many micro-batches; and A of the plans that are faster than 'upper', at least. */
+/* So many micro-batches; A of the plans that are faster than 'upper', at least; and what no plan is as
+ * fast as, as far as it was looked at.
+ */
 struct count {
     int64_t m;
-    double path, upper;
+    double path, upper, slower;
 };
 
 struct distance {
@@ -409,7 +411,7 @@ static bool is_slower(struct distance *d, struct count *count)
         known = d->path;
         slower = bound_aim(d, AIM_FLUSH, most, d->upper) >= d->upper || is_path_long(d, most) ||
                  (d->path > known && bound_aim(d, AIM_FLUSH, most, d->upper) >= d->upper);
-        *count = (struct count){ d->m, d->path, d->upper };
+        *count = (struct count){ d->m, d->path, d->upper, count->slower };
         d->path = path;
     }
     if (slower && d->cheapest[d->way.n] > 0 && is_allowed(q, SCHEDULE_ZB_H1, SCHEDULE_ZB)) {
@@ -429,8 +431,10 @@ static bool all_slower(struct distance *d, double seconds)
     for (int i = 0; i < d->n_counts; i++) {
         struct count count;
 
-        if (is_slower(d, &d->counts[i]))
+        if (d->counts[i].slower >= seconds || is_slower(d, &d->counts[i])) {
+            d->counts[i].slower = dmax(d->counts[i].slower, seconds);
             continue;
+        }
         count = d->counts[i];
         memmove(d->counts + 1, d->counts, (size_t)i * sizeof(count));
         d->counts[0] = count;

@@ -172,8 +172,8 @@ static bool dominates(const struct run *run, const struct node *a, const struct 
     if (run->search->request->stages ? a->stages != b->stages
                                      : run->kind != SCHEDULE_GPIPE && a->stages > b->stages)
         return false;
-    return t->n_received[table_pair(t, a->first, a->end)] <=
-           t->n_received[table_pair(t, a->first, b->end)];
+    return staircase_at(&t->n_received, a->first, a->end) <=
+           staircase_at(&t->n_received, a->first, b->end);
 }
 
 static double closed_form(const struct run *run, const struct node *node)
@@ -422,6 +422,7 @@ static bool add_stage(struct run *run, struct node *node, struct frame *frame)
     if (is_slow_by_level(run, node))
         return true;
     insert(run, frame->device, node);
+    run->found |= node->first == 0;
     if (node->first == 0 && !run->search->feasible)
         run->search->best = dmin(run->search->best, closed_form(run, node));
     return true;
@@ -709,7 +710,7 @@ static bool is_even_promising(const struct run *run, const struct option *option
 /* Pipelines with one replica count for all stages are quickly found, and what is slower need
  * not be looked at any more.
  */
-static void find_even_pipelines(const struct run *run, bool keep)
+static void find_even_pipelines(struct run *run, bool keep)
 {
     for (int o = 0; o < run->n_options; o++) {
         struct run even = *run;
@@ -721,6 +722,7 @@ static void find_even_pipelines(const struct run *run, bool keep)
         even.most_kept = run->search->few ? MAX_KEPT : MAX_KEPT_EVEN;
         dp_fill_bounds(&even);
         fill_lists(&even);
+        run->found |= even.found;
         if (keep)
             collect(&even);
         clear_lists(&even);
@@ -743,9 +745,10 @@ static void find_pipelines(struct run *run)
     clear_lists(run);
     run->most = LONG_MAX;
     find_even_pipelines(run, true);
+    run->found = true;
 }
 
-void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
+bool partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
                   bool even)
 {
     struct run run = { .search = search, .pipelines = split->pipelines,
@@ -777,4 +780,5 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
     free(run.of_kind);
     free(run.speeds);
     arena_free(run.arena);
+    return run.found;
 }

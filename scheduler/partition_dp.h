@@ -73,13 +73,14 @@ struct run {
     double slack;           /* times the best: what is worth a look */
     int most_kept;          /* partial plans in a state */
     long looked, most;      /* intervals; where there would be more, the run ends */
+    bool found;             /* a plan, or it ended early */
 };
 
 /* Of many shares no interval is worth a look. */
 static inline const struct share_table *dp_intervals(const struct run *run,
                                                      const struct share_table *share)
 {
-    return share->peak ? share : table_share(run->search->table, share->samples);
+    return share->most ? share : table_share(run->search->table, share->samples);
 }
 
 /* Are any of 'r' devices from this one on of the kind? */

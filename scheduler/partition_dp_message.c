@@ -9,13 +9,15 @@ void dp_add_message(const struct run *run, const struct node *behind, const stru
     const struct share_table *own = dp_intervals(run, option->share);
     const struct share_table *share =
         own->samples > behind->share->samples ? own : dp_intervals(run, behind->share);
-    size_t ij = table_pair(run->search->table, behind->first, behind->end);
+    int i = behind->first, j = behind->end;
     struct message_link link =
         search_link(run->search, device, option->replicas, device + option->replicas);
     double seconds;
 
-    seconds = search_message(&link, share->received[ij], own->received[ij]) +
-              search_message(&link, share->gradient[ij], own->gradient[ij]);
+    seconds = search_message(&link, staircase_at(&share->received, i, j),
+                             staircase_at(&own->received, i, j)) +
+              search_message(&link, staircase_at(&share->gradient, i, j),
+                             staircase_at(&own->gradient, i, j));
     seconds = dmax(seconds, behind->own);
     node->bottleneck = dmax(behind->bottleneck, seconds);
     if (closed_sums(run->search, run->m, behind->stages))
@@ -36,7 +38,6 @@ static const struct message_link *links_to(const struct run *run, int device)
 
 void dp_set_message(const struct run *run, int device, struct node *node)
 {
-    size_t ij = table_pair(run->search->table, node->first, node->end);
     const struct message_link *beside;
     const struct share_table *whole;
     double bytes;
@@ -46,7 +47,8 @@ void dp_set_message(const struct run *run, int device, struct node *node)
         return;
     beside = links_to(run, device);
     whole = dp_intervals(run, run->whole);
-    bytes = whole->received[ij] + whole->gradient[ij];
+    bytes = staircase_at(&whole->received, node->first, node->end) +
+            staircase_at(&whole->gradient, node->first, node->end);
     node->message = dmax(search_message(&beside[0], bytes, bytes),
                          search_message(&beside[1], bytes, bytes)) * 2;
 }

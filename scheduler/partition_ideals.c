@@ -109,6 +109,40 @@ static bool has_any(const struct ideal *from, const struct ideal *to, const int 
     return false;
 }
 
+/* Of a row that has 'before' up to there. */
+static void set_at(struct staircase *s, int row, int column, double before, double figure)
+{
+    if (figure < before || figure > before)
+        staircase_add(s, row, row, column, figure - before);
+}
+
+static double shared_bytes(const struct table *t, int i, int j)
+{
+    const struct cost *cost = t->cost;
+    double bytes = 0;
+
+    for (int k = 0; k < cost->n_shared; k++)
+        if (has_any(&t->ideals[i], &t->ideals[j], cost->shared[k].blocks,
+                    cost->shared[k].n_blocks))
+            bytes += cost->shared[k].bytes;
+    return bytes;
+}
+
+static void fill_shared(struct table *t)
+{
+    for (int i = 0; i <= t->n; i++) {
+        double before = 0;
+
+        for (int j = i + 1; j <= t->n; j++) {
+            double bytes = shared_bytes(t, i, j);
+
+            set_at(&t->shared, i, j, before, bytes);
+            before = bytes;
+        }
+    }
+    staircase_settle(&t->shared, t->n + 1);
+}
+
 struct table *table_ideals(const struct cost *cost)
 {
     struct table *t = mem_new(1, sizeof(*t));
@@ -124,7 +158,6 @@ struct table *table_ideals(const struct cost *cost)
     t->step = mem_new(width, sizeof(double));
     t->parameters = mem_new(width, sizeof(double));
     t->prepared = mem_new(width, sizeof(double));
-    t->shared = mem_new(table_pairs(t), sizeof(double));
     for (int i = 0; i <= t->n; i++)
         for (int b = 0; b < cost->n_blocks; b++)
             if (ideal_has(&t->ideals[i], b)) {
@@ -132,47 +165,72 @@ struct table *table_ideals(const struct cost *cost)
                 t->parameters[i] += cost->blocks[b].parameters;
                 t->prepared[i] += cost->blocks[b].prepared;
             }
-    for (int i = 0; i <= t->n; i++)
-        for (int j = i + 1; j <= t->n; j++)
-            for (int k = 0; k < cost->n_shared; k++)
-                if (has_any(&t->ideals[i], &t->ideals[j], cost->shared[k].blocks,
-                            cost->shared[k].n_blocks))
-                    t->shared[table_pair(t, i, j)] += cost->shared[k].bytes;
+    fill_shared(t);
     return t;
 }
 
-static void fill_pair(const struct table *t, struct share_table *s, int i, int j)
+/* What an interval has that comes from before it. */
+struct taken {
+    double received, once, gradient, fed, inputs;
+};
+
+static void take_value(const struct table *t, const struct cost_edge *edges, int n, int i, int j,
+                       double samples, struct taken *taken)
 {
     const struct cost *cost = t->cost;
     const struct ideal *from = &t->ideals[i], *to = &t->ideals[j];
-    size_t at = table_pair(t, i, j);
-    double n = (double)s->samples;
+    bool scales = cost->blocks[edges->from].batch_axis, read = false, kept = false;
+    double back = 0, bytes;
+
+    for (const struct cost_edge *edge = edges; edge < edges + n; edge++) {
+        if (!ideal_has(from, edge->from) || ideal_has(from, edge->to) || !ideal_has(to, edge->to))
+            continue;
+        back = dmax(back, cost_at(cost, edge->gradient_bytes, scales, samples));
+        read = true;
+        kept |= !edge->once;
+    }
+    if (!read)
+        return;
+    bytes = cost_at(cost, edges->bytes, scales, samples);
+    taken->received += bytes;
+    taken->once += kept ? 0 : bytes;
+    taken->gradient += back;
+}
+
+static struct taken take(const struct table *t, int i, int j, double samples)
+{
+    const struct cost *cost = t->cost;
+    struct taken taken = { 0 };
 
     for (int e = 0, end; e < cost->n_edges; e = end) {
-        const struct cost_edge *first = &cost->edges[e];
-        bool scales = cost->blocks[first->from].batch_axis, read = false, kept = false;
-        double back = 0;
-
-        for (end = e; end < cost->n_edges && cost_same_value(&cost->edges[end], first); end++) {
-            const struct cost_edge *edge = &cost->edges[end];
-            double bytes;
-
-            if (!ideal_has(from, edge->from) || ideal_has(from, edge->to) ||
-                !ideal_has(to, edge->to))
-                continue;
-            bytes = cost_at(cost, edge->gradient_bytes, scales, n);
-            back = bytes > back ? bytes : back;
-            read = true;
-            kept |= !edge->once;
-        }
-        s->received[at] += read ? cost_at(cost, first->bytes, scales, n) : 0;
-        s->once[at] += read && !kept ? cost_at(cost, first->bytes, scales, n) : 0;
-        s->gradient[at] += back;
+        for (end = e; end < cost->n_edges && cost_same_value(&cost->edges[end], &cost->edges[e]);)
+            end++;
+        take_value(t, &cost->edges[e], end - e, i, j, samples, &taken);
     }
     for (int k = 0; k < cost->n_inputs; k++)
-        if (has_any(from, to, cost->inputs[k].to, cost->inputs[k].n_to))
-            *(cost->inputs[k].once ? &s->fed[at] : &s->inputs[at]) +=
-                cost_at(cost, cost->inputs[k].bytes, true, n);
+        if (has_any(&t->ideals[i], &t->ideals[j], cost->inputs[k].to, cost->inputs[k].n_to))
+            *(cost->inputs[k].once ? &taken.fed : &taken.inputs) +=
+                cost_at(cost, cost->inputs[k].bytes, true, samples);
+    return taken;
+}
+
+static void fill_row(const struct table *t, struct share_table *s, int i)
+{
+    struct taken before = { 0 };
+
+    for (int j = i + 1; j <= t->n; j++) {
+        struct taken taken;
+
+        if (!ideal_within(&t->ideals[i], &t->ideals[j]))
+            continue;
+        taken = take(t, i, j, (double)s->samples);
+        set_at(&s->received, i, j, before.received, taken.received);
+        set_at(&s->once, i, j, before.once, taken.once);
+        set_at(&s->gradient, i, j, before.gradient, taken.gradient);
+        set_at(&s->fed, i, j, before.fed, taken.fed);
+        set_at(&s->inputs, i, j, before.inputs, taken.inputs);
+        before = taken;
+    }
 }
 
 void table_fill_ideals(const struct table *t, struct share_table *s)
@@ -194,7 +252,5 @@ void table_fill_ideals(const struct table *t, struct share_table *s)
             s->made_again[i] += block_made_again(cost, block, n);
         }
     for (int i = 0; i <= t->n; i++)
-        for (int j = i + 1; j <= t->n; j++)
-            if (ideal_within(&t->ideals[i], &t->ideals[j]))
-                fill_pair(t, s, i, j);
+        fill_row(t, s, i);
 }

@@ -20,6 +20,7 @@
 #include "scheduler/partition.h"
 #include "scheduler/schedule.h"
 #include "scheduler/stage.h"
+#include "scheduler/staircase.h"
 
 /* Blocks are cut only at these places, 0 = cuts[0] < … < cuts[n] = n_blocks; an interval
  * [i, j) of cuts is one stage.
@@ -34,14 +35,14 @@ struct chunking_sums {
 };
 
 /* The most of what is between two cuts, as in struct stage_cost; 'turn' and 'behind' less 'delayed' up
- * to there.
+ * to there, the peaks with 'activations' and 'made_again' up to there.
  */
 struct part_most {
-    double workspace, ahead, rest, turn, behind, kernels;
+    double workspace, ahead, rest, turn, behind, kernels, peak, peak_again;
 };
 
-/* Costs at one share. Sums from 0 to each cut; [table_pair()] for intervals, which are there once
- * table_share() was called.
+/* Costs at one share. Sums from 0 to each cut; what intervals [i, j) have, row i and column j, and
+ * 'most' are there once table_share() was called.
  */
 struct share_table {
     int64_t samples;
@@ -49,20 +50,25 @@ struct share_table {
     double *forward, *dgrad, *wgrad, *activations, *delayed, *held;
     double *again, *dropped, *made_again;   /* where it recomputes selectively, see
                                              * struct stage_cost */
-    double *received, *gradient, *inputs, *fed, *once, *left;
+    struct staircase received, gradient, inputs, fed, once;
     struct part_most *most;         /* [levels * (cuts - 1)]: of 1, 2, 4, ... parts from each on */
     double *work;           /* [blocks + 1]: by table_work() */
     struct chunking_sums *whole;    /* by chunking_sum() */
-    double *peak, *peak_again;      /* as in struct stage_cost, per interval */
-    /* In another layout: of what is received, of what is sent, of inputs; of what the interval's
-     * first part sends; and what is there at most with what each part sends.
+    /* In another layout: of what is received, and of inputs. */
+    struct staircase copies_in, copied_inputs;
+    /* What later stages read, each value once; of these what no backward reads here, see
+     * stage_cost_get(); copies in another layout. Rows are j, columns [cuts - 1] - i.
      */
-    double *copies_in, *copies_out, *copied_inputs;
+    struct staircase sent, passed, left, copies_out;
+    /* [table_pair()], where there are any copies: of what the interval's first part sends; and what
+     * is there at most with what each part sends.
+     */
     double *first_out, *border, *border_peak;
-    bool has_copies, has_once, has_passed;  /* are these there? Else all would be zeros */
-    double *sent;           /* values that later stages read, each once */
-    double *passed;         /* of these what no backward reads here, see stage_cost_get() */
 };
+
+#define SHARE_STAIRCASES(s)                                                                      \
+    { &(s)->received, &(s)->gradient, &(s)->inputs, &(s)->fed, &(s)->once, &(s)->copies_in,      \
+      &(s)->copied_inputs, &(s)->sent, &(s)->passed, &(s)->left, &(s)->copies_out }
 
 #define RECOMPUTES (PLAN_RECOMPUTE_FULL + 1)
 #define KEPT_INTERVALS 1024
@@ -99,8 +105,8 @@ struct table {
     int cuts[MOST_CUTS + 1];
     int *next;              /* [blocks + 1]: the first cut that is not in front of a block */
     double *step, *parameters, *prepared;   /* sums */
-    double *shared;         /* per interval: bytes of shared parameters */
-    double *n_received;     /* per interval: values of earlier stages */
+    struct staircase shared;        /* of intervals: bytes of shared parameters */
+    struct staircase n_received;    /* values of earlier stages */
     int n_shares;
     struct share_table **shares, *recent[RECENT_SHARES];    /* the latter by their samples */
     struct kept_interval *kept;     /* [KEPT_INTERVALS], once one is asked for */
@@ -366,9 +372,9 @@ double candidate_room(const struct search *search, const struct candidate *c, in
  * therefore counted, unlike its own.
  * M, and t of one pipeline; the all-reduce is over all. With 'even' only pipelines with one
  * replica count for all stages are tried, and none is added: 'best' becomes a bound for the
- * search proper.
+ * search proper. False: no pipeline fits and is fast enough.
  */
-void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
+bool partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
                   bool even);
 void partition_dp_forget(struct search *search);
 /* Orders of the devices, of which several are searched where not all have the same memory, or are of

@@ -98,14 +98,14 @@ static bool fit(const struct recut *r, const struct frame *frame,
 }
 
 /* What a stage waits for, of values and of gradients. */
-static double message(const struct recut *r, const struct frame *frame, int i, int end)
+static double message(const struct frame *frame, int i, int end)
 {
-    size_t ij = table_pair(r->search->table, i, end);
-
     if (!frame->sent)
         return 0;
-    return search_message(&frame->link, frame->larger->received[ij], frame->sent->received[ij]) +
-           search_message(&frame->link, frame->larger->gradient[ij], frame->sent->gradient[ij]);
+    return search_message(&frame->link, staircase_at(&frame->larger->received, i, end),
+                          staircase_at(&frame->sent->received, i, end)) +
+           search_message(&frame->link, staircase_at(&frame->larger->gradient, i, end),
+                          staircase_at(&frame->sent->gradient, i, end));
 }
 
 static double work(const struct recut *r, double ahead, const struct interval_cost *c, double again,
@@ -191,7 +191,7 @@ static void add_pieces(struct recut *r, const struct frame *frame, const struct 
             continue;
         }
         more = interval_again(&own, again);
-        waits = message(r, frame, i, end);
+        waits = message(frame, i, end);
         piece.path = r->search->slow * (own.forward + own.dgrad + more) + waits;
         piece.work = work(r, frame->ahead, &own, more, waits);
         if (piece.work <= most)

@@ -166,32 +166,17 @@ static void add_reader(struct readers *r, int where, double back)
         r->back[r->n - 1] = back;
 }
 
-/* Add 'amount' to all [i, j) with first <= i <= last and j > reader: as differences, which
- * sum_up() turns into what they stand for.
- */
-static void add_range(const struct table *table, double *array, int first, int last, int reader,
-                      double amount)
+/* Add 'amount' to all [i, j) with first <= i <= last and j > reader. */
+static void add_range(struct staircase *to, int first, int last, int reader, double amount)
 {
-    array[table_pair(table, first, reader + 1)] += amount;
-    array[table_pair(table, last + 1, reader + 1)] -= amount;
-}
-
-static void sum_up(const struct table *table, double *array)
-{
-    for (int i = 1; i <= table->n; i++)
-        for (int j = i; j <= table->n; j++)
-            array[table_pair(table, i, j)] += array[table_pair(table, i - 1, j)];
-    /* What was added to a column is taken away again on its diagonal: nothing comes from before. */
-    for (int i = 0; i <= table->n; i++)
-        for (int j = i + 1; j <= table->n; j++)
-            array[table_pair(table, i, j)] += array[table_pair(table, i, j - 1)];
+    staircase_add(to, first, last, reader + 1, amount);
 }
 
 /* An interval that starts behind the producer and has a reader takes 'amount', and gives back
  * the most of its readers.
  */
-static void add_value(const struct table *table, const struct readers *r, double amount,
-                      double *received, double *gradient)
+static void add_value(const struct readers *r, double amount, struct staircase *received,
+                      struct staircase *gradient)
 {
     int first = r->after + 1;
 
@@ -200,19 +185,18 @@ static void add_value(const struct table *table, const struct readers *r, double
 
         if (r->where[k] < first)
             continue;
-        add_range(table, received, first, r->where[k], r->where[k], amount);
+        add_range(received, first, r->where[k], r->where[k], amount);
         for (int l = k; gradient && l < r->n; l++) {
             if (r->back[l] > most)
-                add_range(table, gradient, first, r->where[k], r->where[l],
-                          r->back[l] - most);
+                add_range(gradient, first, r->where[k], r->where[l], r->back[l] - most);
             most = r->back[l] > most ? r->back[l] : most;
         }
         first = r->where[k] + 1;
     }
 }
 
-static void add_blocks(const struct table *table, double *array, const int *blocks, int n,
-                       const int *where, double bytes)
+static void add_blocks(struct staircase *to, const int *blocks, int n, const int *where,
+                       double bytes)
 {
     struct readers r;
 
@@ -220,7 +204,7 @@ static void add_blocks(const struct table *table, double *array, const int *bloc
     r.n = 0;
     for (int i = 0; i < n; i++)
         add_reader(&r, where[blocks[i]], 0);
-    add_value(table, &r, bytes, array, NULL);
+    add_value(&r, bytes, to, NULL);
 }
 
 static int end_of_value(const struct cost *cost, int first)
@@ -254,40 +238,47 @@ static void find_readers(const struct cost *cost, int edge, const int *where, do
                    cost_at(cost, cost->edges[k].gradient_bytes, scales, samples));
 }
 
-/* What a stage with it before all its readers sends, or before any. */
-static void add_sent(const struct table *table, double *array, const struct readers *r, int end,
-                     double bytes)
+/* What a stage with it before all its readers sends, or before any: [i, j) with i in front of the
+ * producer, and j behind it and not behind 'end'. Rows are j here, and columns i from the end, see
+ * sent_at().
+ */
+static void add_sent(const struct table *table, struct staircase *to, const struct readers *r,
+                     int end, double bytes)
 {
-    add_range(table, array, 0, r->after, r->after, bytes);
-    add_range(table, array, 0, r->after, end, -bytes);
+    staircase_add(to, r->after + 1, end, table->n - r->after, bytes);
+}
+
+static double sent_at(const struct table *table, const struct staircase *of, int i, int j)
+{
+    return staircase_at(of, j, table->n - i);
 }
 
 /* Copies in another layout of a value, where it is received, and where it is sent. */
 static void add_copies(const struct table *table, const struct readers *r, double bytes,
-                       const struct share_table *s)
+                       struct share_table *s)
 {
     int last = r->n > 0 ? r->where[r->n - 1] : -1;
 
-    add_value(table, r, bytes, s->copies_in, NULL);
+    add_value(r, bytes, &s->copies_in, NULL);
     if (last <= r->after)
         return;
-    add_sent(table, s->copies_out, r, last, bytes);
+    add_sent(table, &s->copies_out, r, last, bytes);
     for (int j = r->after + 1; j <= last; j++)
         s->first_out[table_pair(table, r->after, j)] += bytes;
 }
 
 /* Of a value, what no backward of a stage reads: where it is received, and where it is sent. */
 static void add_once(const struct table *table, const struct readers *r,
-                     const struct readers *kept, double bytes, const struct share_table *s)
+                     const struct readers *kept, double bytes, struct share_table *s)
 {
-    add_value(table, r, bytes, s->once, NULL);
-    add_value(table, kept, -bytes, s->once, NULL);
+    add_value(r, bytes, &s->once, NULL);
+    add_value(kept, -bytes, &s->once, NULL);
     if (kept->n == 0 && r->n > 0 && r->where[r->n - 1] > r->after)
-        add_sent(table, s->left, r, r->where[r->n - 1], bytes);
+        add_sent(table, &s->left, r, r->where[r->n - 1], bytes);
 }
 
 static void add_edges(const struct table *table, const int *where, double samples,
-                      const struct share_table *s)
+                      struct share_table *s)
 {
     const struct cost *cost = table->cost;
 
@@ -298,11 +289,11 @@ static void add_edges(const struct table *table, const int *where, double sample
         struct readers r, kept;
 
         find_readers(cost, i, where, samples, ALL, &end, &r);
-        add_value(table, &r, bytes, s->received, s->gradient);
+        add_value(&r, bytes, &s->received, &s->gradient);
         if (r.n > 0 && r.where[r.n - 1] > r.after)
-            add_sent(table, s->sent, &r, r.where[r.n - 1], bytes);
+            add_sent(table, &s->sent, &r, r.where[r.n - 1], bytes);
         if (e->passed_on && r.n > 0 && r.where[0] > r.after)
-            add_sent(table, s->passed, &r, r.where[0], bytes);
+            add_sent(table, &s->passed, &r, r.where[0], bytes);
         for (int k = i; k < end && !once; k++)
             once = cost->edges[k].once;
         if (once) {
@@ -318,7 +309,7 @@ static void add_edges(const struct table *table, const int *where, double sample
     }
 }
 
-static void count_received(const struct table *table, const int *where)
+static void count_received(struct table *table, const int *where)
 {
     const struct cost *cost = table->cost;
 
@@ -326,7 +317,7 @@ static void count_received(const struct table *table, const int *where)
         struct readers r;
 
         find_readers(cost, i, where, 1, ALL, &end, &r);
-        add_value(table, &r, 1, table->n_received, NULL);
+        add_value(&r, 1, &table->n_received, NULL);
     }
 }
 
@@ -350,8 +341,6 @@ static struct table *fill(struct table *table)
     table->step = new_array((size_t)table->n + 1);
     table->parameters = new_array((size_t)table->n + 1);
     table->prepared = new_array((size_t)table->n + 1);
-    table->shared = new_array(table_pairs(table));
-    table->n_received = new_array(table_pairs(table));
     where = interval_of_blocks(table);
     for (int i = 0; i < table->n; i++) {
         table->step[i + 1] = table->step[i];
@@ -364,11 +353,11 @@ static struct table *fill(struct table *table)
         }
     }
     for (int i = 0; i < cost->n_shared; i++)
-        add_blocks(table, table->shared, cost->shared[i].blocks, cost->shared[i].n_blocks,
-                   where, cost->shared[i].bytes);
+        add_blocks(&table->shared, cost->shared[i].blocks, cost->shared[i].n_blocks, where,
+                   cost->shared[i].bytes);
     count_received(table, where);
-    sum_up(table, table->shared);
-    sum_up(table, table->n_received);
+    staircase_settle(&table->shared, table->n + 1);
+    staircase_settle(&table->n_received, table->n + 1);
     free(where);
     return table;
 }
@@ -404,15 +393,18 @@ struct table *table_at(const struct cost *cost, int n, const int *cuts)
     return fill_all(table);
 }
 
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
 static void free_share(struct share_table *s)
 {
+    struct staircase *const stairs[] = SHARE_STAIRCASES(s);
+
+    for (size_t i = 0; i < COUNT(stairs); i++)
+        staircase_free(stairs[i]);
     free(s->work);
     free(s->whole);
     free(s->forward);
-    free(s->peak);
-    free(s->passed);
-    free(s->copies_in);
-    free(s->fed);
+    free(s->first_out);
     free(s->most);
     free(s);
 }
@@ -439,8 +431,8 @@ void table_free(struct table *table)
     free(table->step);
     free(table->parameters);
     free(table->prepared);
-    free(table->shared);
-    free(table->n_received);
+    staircase_free(&table->shared);
+    staircase_free(&table->n_received);
     free(table);
 }
 
@@ -448,7 +440,8 @@ static struct part_most larger_of(const struct part_most *a, const struct part_m
 {
     return (struct part_most){ dmax(a->workspace, b->workspace), dmax(a->ahead, b->ahead),
                                dmax(a->rest, b->rest), dmax(a->turn, b->turn),
-                               dmax(a->behind, b->behind), dmax(a->kernels, b->kernels) };
+                               dmax(a->behind, b->behind), dmax(a->kernels, b->kernels),
+                               dmax(a->peak, b->peak), dmax(a->peak_again, b->peak_again) };
 }
 
 /* Of 2, 4, ... parts, where that of each is known. */
@@ -475,16 +468,6 @@ static struct part_most most_of(const struct table *table, const struct share_ta
     const struct part_most *most = s->most + (size_t)level * (size_t)table->n;
 
     return larger_of(&most[i], &most[j - (1 << level)]);
-}
-
-/* Of longer intervals, behind what sums up in front of their last part. */
-static void fill_peaks(const struct table *table, const double *sum, double *array)
-{
-    for (int i = table->n - 1; i >= 0; i--)
-        for (int j = i + 2; j <= table->n; j++)
-            array[table_pair(table, i, j)] = dmax(array[table_pair(table, i, j - 1)],
-                                                sum[j - 1] - sum[i] +
-                                                    array[table_pair(table, j - 1, j)]);
 }
 
 /* What is between two cuts. */
@@ -518,33 +501,29 @@ static void fill_parts(const struct table *table, struct share_table *s)
 {
     for (int i = 0; i < table->n; i++) {
         struct stage_cost part = part_cost(table, i, s->samples);
-        size_t ij = table_pair(table, i, i + 1);
 
         s->most[i] = (struct part_most){ part.workspace, part.ahead, part.rest,
                                          part.turn - s->delayed[i],
-                                         part.behind - s->delayed[i], part.kernels };
-        s->peak[ij] = part.peak;
-        s->peak_again[ij] = part.peak_again;
+                                         part.behind - s->delayed[i], part.kernels,
+                                         part.peak + s->activations[i],
+                                         part.peak_again + s->made_again[i] };
     }
     fill_most(table, s->most);
-    fill_peaks(table, s->activations, s->peak);
-    fill_peaks(table, s->made_again, s->peak_again);
 }
 
 /* What is there at most while a part runs, with the copies of what it sends. */
 static void fill_borders(const struct table *table, struct share_table *s)
 {
     for (int i = table->n - 1; i >= 0; i--) {
-        size_t part = table_pair(table, i, i + 1);
         double kept = s->activations[i + 1] - s->activations[i];
-        double workspace = s->most[i].workspace;
+        double workspace = s->most[i].workspace, peak = s->most[i].peak - s->activations[i];
 
         for (int j = i + 1; j <= table->n; j++) {
             size_t ij = table_pair(table, i, j), behind = table_pair(table, i + 1, j);
             double out = s->first_out[ij];
 
             s->border[ij] = dmax(workspace + out, j > i + 1 ? s->border[behind] : 0);
-            s->border_peak[ij] = dmax(s->peak[part] + out,
+            s->border_peak[ij] = dmax(peak + out,
                                       j > i + 1 ? kept + s->border_peak[behind] : 0);
         }
     }
@@ -561,31 +540,12 @@ static void fill_edges(const struct table *table, struct share_table *s)
         const struct cost_input *input = &cost->inputs[i];
         double bytes = cost_at(cost, input->bytes, true, n);
 
-        add_blocks(table, input->once ? s->fed : s->inputs, input->to, input->n_to, where, bytes);
+        add_blocks(input->once ? &s->fed : &s->inputs, input->to, input->n_to, where, bytes);
         if (input->reordered)
-            add_blocks(table, s->copied_inputs, input->to, input->n_to, where, bytes);
-    }
-    sum_up(table, s->received);
-    sum_up(table, s->gradient);
-    sum_up(table, s->sent);
-    sum_up(table, s->inputs);
-    if (s->has_passed)
-        sum_up(table, s->passed);
-    if (s->has_copies) {
-        sum_up(table, s->copies_in);
-        sum_up(table, s->copies_out);
-        sum_up(table, s->copied_inputs);
-        fill_borders(table, s);
-    }
-    if (s->has_once) {
-        sum_up(table, s->fed);
-        sum_up(table, s->once);
-        sum_up(table, s->left);
+            add_blocks(&s->copied_inputs, input->to, input->n_to, where, bytes);
     }
     free(where);
 }
-
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* All lie in one piece, which the first is to be freed for. */
 static void new_arrays(double **const arrays[], size_t n_arrays, size_t n)
@@ -604,42 +564,24 @@ static void new_sums(const struct table *table, struct share_table *s)
     new_arrays(sums, COUNT(sums), (size_t)table->n + 1);
 }
 
-/* What many networks have nothing of. */
-static void find_rare(const struct table *table, struct share_table *s)
+static bool has_copies(const struct cost *cost)
 {
-    const struct cost *cost = table->cost;
+    bool any = false;
 
-    s->has_once = table->ideals;
-    for (int i = 0; i < cost->n_edges; i++) {
-        s->has_passed |= cost->edges[i].passed_on;
-        s->has_copies |= cost->edges[i].reordered;
-        s->has_once |= cost->edges[i].once;
-    }
-    for (int i = 0; i < cost->n_inputs; i++) {
-        s->has_copies |= cost->inputs[i].reordered;
-        s->has_once |= cost->inputs[i].once;
-    }
+    for (int i = 0; i < cost->n_edges; i++)
+        any |= cost->edges[i].reordered;
+    for (int i = 0; i < cost->n_inputs; i++)
+        any |= cost->inputs[i].reordered;
+    return any;
 }
 
 static void new_intervals(const struct table *table, struct share_table *s)
 {
-    double **const always[] = { &s->peak, &s->peak_again, &s->received, &s->gradient, &s->inputs,
-                                &s->sent };
-    double **const passed[] = { &s->passed };
-    double **const copies[] = { &s->copies_in, &s->copies_out, &s->copied_inputs, &s->first_out,
-                                &s->border, &s->border_peak };
-    double **const once[] = { &s->fed, &s->once, &s->left };
-    size_t n = table_pairs(table), levels = (size_t)count_levels(table->n);
+    double **const copies[] = { &s->first_out, &s->border, &s->border_peak };
 
-    find_rare(table, s);
-    new_arrays(always, COUNT(always), n);
-    if (s->has_passed)
-        new_arrays(passed, COUNT(passed), n);
-    if (s->has_copies)
-        new_arrays(copies, COUNT(copies), n);
-    if (s->has_once)
-        new_arrays(once, COUNT(once), n);
-    s->most = mem_new(levels * (size_t)table->n, sizeof(*s->most));
+    if (has_copies(table->cost))
+        new_arrays(copies, COUNT(copies), table_pairs(table));
+    s->most = mem_new((size_t)count_levels(table->n) * (size_t)table->n, sizeof(*s->most));
 }
 
 static struct share_table *new_share(struct table *table, int64_t samples)
@@ -673,7 +615,9 @@ const struct share_table *table_sums(struct table *table, int64_t samples)
 
 static const struct share_table *fill_share(const struct table *table, struct share_table *s)
 {
-    if (s->peak)
+    struct staircase *const stairs[] = SHARE_STAIRCASES(s);
+
+    if (s->most)
         return s;
     new_intervals(table, s);
     if (table->ideals) {
@@ -682,6 +626,10 @@ static const struct share_table *fill_share(const struct table *table, struct sh
         fill_parts(table, s);
         fill_edges(table, s);
     }
+    for (size_t i = 0; i < COUNT(stairs); i++)
+        staircase_settle(stairs[i], table->n + 1);
+    if (s->border)
+        fill_borders(table, s);
     return s;
 }
 
@@ -694,7 +642,7 @@ const struct share_table *table_share_if_asked(struct table *table, int64_t samp
 {
     struct share_table *s = find_share(table, samples);
 
-    return s->peak || ++s->asked > MOST_ASKED ? fill_share(table, s) : NULL;
+    return s->most || ++s->asked > MOST_ASKED ? fill_share(table, s) : NULL;
 }
 
 const double *table_work(struct table *table, int64_t samples)
@@ -734,40 +682,40 @@ const struct chunking_sums *chunking_sum(struct table *table, int64_t samples)
 static void set_border(const struct table *table, const struct share_table *s, int i, int j,
                        struct interval_cost *r)
 {
-    size_t first = table_pair(table, i, i + 1), ij = table_pair(table, i, j);
-    double in;
+    size_t ij = table_pair(table, i, j);
+    double in, peak = s->most[i].peak - s->activations[i];
 
     r->border = r->border_peak = r->copies = r->copied = 0;
-    if (!s->has_copies)
+    if (!s->border)
         return;
-    in = s->copies_in[ij];
-    r->copied = in + s->copied_inputs[ij];
-    r->copies = in + s->copies_out[ij];
+    in = staircase_at(&s->copies_in, i, j);
+    r->copied = in + staircase_at(&s->copied_inputs, i, j);
+    r->copies = in + sent_at(table, &s->copies_out, i, j);
     /* What is left of sums that were added and taken away again is no copy. */
     if (r->copies < 1) {
         r->copies = 0;
         return;
     }
     r->border = dmax(s->border[ij], s->most[i].workspace + in + s->first_out[ij]);
-    r->border_peak = dmax(s->border_peak[ij], s->peak[first] + in + s->first_out[ij]);
+    r->border_peak = dmax(s->border_peak[ij], peak + in + s->first_out[ij]);
 }
 
 void table_interval(const struct table *table, const struct share_table *s, int i, int j,
                     struct interval_cost *r)
 {
-    size_t ij = table_pair(table, i, j);
     struct part_most most = most_of(table, s, i, j);
-    double passed = s->has_passed ? s->passed[ij] : 0;
+    double passed = sent_at(table, &s->passed, i, j), once = staircase_at(&s->once, i, j);
 
     r->forward = s->forward[j] - s->forward[i];
     r->dgrad = s->dgrad[j] - s->dgrad[i];
     r->wgrad = s->wgrad[j] - s->wgrad[i];
     r->step = table->step[j] - table->step[i];
-    r->parameters = table->parameters[j] - table->parameters[i] + table->shared[ij];
+    r->parameters = table->parameters[j] - table->parameters[i] +
+                    staircase_at(&table->shared, i, j);
     r->prepared = table->prepared[j] - table->prepared[i];
-    r->received = s->received[ij];
-    r->gradient = s->gradient[ij];
-    r->sent = s->sent[ij];
+    r->received = staircase_at(&s->received, i, j);
+    r->gradient = staircase_at(&s->gradient, i, j);
+    r->sent = sent_at(table, &s->sent, i, j);
     r->activations = s->activations[j] - s->activations[i] - passed;
     r->delayed = s->delayed[j] - s->delayed[i];
     r->held = s->held[j] - s->held[i];
@@ -775,20 +723,15 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->turn = dmax(most.turn, -s->delayed[i]) + s->delayed[j];
     r->again = s->again[j] - s->again[i];
     r->dropped = s->dropped[j] - s->dropped[i] - passed;
-    r->slot = r->activations + s->received[ij] + s->inputs[ij];
+    r->slot = r->activations + r->received + staircase_at(&s->inputs, i, j) - once;
     r->workspace = dmax(most.workspace, passed);
-    r->fed = 0;
-    r->left = passed;
-    if (s->has_once) {
-        r->fed = s->fed[ij] + s->once[ij];
-        r->left += s->left[ij];
-        r->slot -= s->once[ij];
-    }
+    r->fed = staircase_at(&s->fed, i, j) + once;
+    r->left = passed + sent_at(table, &s->left, i, j);
     r->ahead = most.ahead;
     r->kernels = most.kernels;
     r->made_again = s->made_again[j] - s->made_again[i];
-    r->peak = s->peak[ij];
-    r->peak_again = s->peak_again[ij];
+    r->peak = dmax(most.peak, s->activations[i]) - s->activations[i];
+    r->peak_again = dmax(most.peak_again, s->made_again[i]) - s->made_again[i];
     r->behind = dmax(most.behind, -s->delayed[i]) + s->delayed[j];
     set_border(table, s, i, j, r);
 }
