@@ -201,16 +201,22 @@ static bool cut_split(struct search *s, const struct split *split, enum schedule
     return found;
 }
 
-/* Where there is nothing for 1f1b, there is nothing for gpipe: by the closed form it is no faster, and
- * no stage of it keeps less.
+/* Where nothing fits under 1f1b, nothing does under gpipe: no stage of it keeps less, and by the closed
+ * form it is no faster.
  */
 static void cut_for_all(struct search *s, const struct split *split, bool even)
 {
-    bool found = true;
+    bool fits = true;       /* 1f1b, which comes before gpipe */
 
-    for (int k = 0; k < SCHEDULE_KINDS; k++)
-        if (is_searched(s->request, (enum schedule_kind)k) && (found || k != SCHEDULE_GPIPE))
-            found = cut_split(s, split, (enum schedule_kind)k, even) || k != SCHEDULE_1F1B;
+    for (int k = 0; k < SCHEDULE_KINDS; k++) {
+        bool found;
+
+        if (!is_searched(s->request, (enum schedule_kind)k) || (k == SCHEDULE_GPIPE && !fits))
+            continue;
+        found = cut_split(s, split, (enum schedule_kind)k, even);
+        if (k == SCHEDULE_1F1B)
+            fits = found;
+    }
 }
 
 /* Small micro-batches leave few replica counts to choose from, and take little memory: they come

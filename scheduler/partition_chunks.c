@@ -287,8 +287,9 @@ struct chunkings {
 /* Bytes of each device, if all had as much: of parameters and what goes with them. */
 static double fixed_bytes(const struct search *s, const struct chunking *f)
 {
+    const struct table *t = s->table;
     const struct interval_cost whole = {
-        .parameters = s->table->parameters[s->table->n] + staircase_at(&s->table->shared, 0, s->table->n),
+        .parameters = t->parameters[t->n] + staircase_at(&t->shared, 0, t->n),
     };
 
     return s->factor_fixed / f->lists *

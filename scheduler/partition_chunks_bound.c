@@ -173,7 +173,7 @@ static void add_stage(struct bounding *b, const struct chunking *f, int s, enum 
             least = total;
             to = j;
         }
-        /* Nor do those reach that which begin before it. */
+        /* From further in front none reaches what is known, either: a longer one takes and keeps more. */
         if (j <= known)
             break;
         b->looks -= j - i;

@@ -56,8 +56,8 @@ struct option {
     bool out[RECOMPUTES];   /* none fits any more */
 };
 
-/* So many micro-batches; A of the plans that are faster than 'upper', at least; and what no plan is as
- * fast as, as far as it was looked at.
+/* So many micro-batches; A of the plans that are faster than 'upper', at least; and the longest seconds
+ * that no plan is known to be as fast as.
  */
 struct count {
     int64_t m;
@@ -411,7 +411,8 @@ static bool is_slower(struct distance *d, struct count *count)
         known = d->path;
         slower = bound_aim(d, AIM_FLUSH, most, d->upper) >= d->upper || is_path_long(d, most) ||
                  (d->path > known && bound_aim(d, AIM_FLUSH, most, d->upper) >= d->upper);
-        *count = (struct count){ d->m, d->path, d->upper, count->slower };
+        count->path = d->path;
+        count->upper = d->upper;
         d->path = path;
     }
     if (slower && d->cheapest[d->way.n] > 0 && is_allowed(q, SCHEDULE_ZB_H1, SCHEDULE_ZB)) {
@@ -431,8 +432,10 @@ static bool all_slower(struct distance *d, double seconds)
     for (int i = 0; i < d->n_counts; i++) {
         struct count count;
 
-        if (d->counts[i].slower >= seconds || is_slower(d, &d->counts[i])) {
-            d->counts[i].slower = dmax(d->counts[i].slower, seconds);
+        if (d->counts[i].slower >= seconds)
+            continue;
+        if (is_slower(d, &d->counts[i])) {
+            d->counts[i].slower = seconds;
             continue;
         }
         count = d->counts[i];

@@ -239,8 +239,12 @@ static void insert(struct run *run, int device, struct node *node)
             list->items[kept++] = list->items[i];
     copy = arena_alloc(run->arena, 1, sizeof(*copy));
     *copy = *node;
-    if (kept == run->most_kept && !make_room(run, list, node))
-        return;
+    if (kept == run->most_kept) {
+        /* What is lost might have led to one. */
+        run->found = true;
+        if (!make_room(run, list, node))
+            return;
+    }
     kept = kept < list->n ? kept : list->n;
     if (kept == list->n) {
         *(struct node **)mem_push((void **)&list->items, &list->n, sizeof(copy)) = copy;

@@ -73,7 +73,7 @@ struct run {
     double slack;           /* times the best: what is worth a look */
     int most_kept;          /* partial plans in a state */
     long looked, most;      /* intervals; where there would be more, the run ends */
-    bool found;             /* a plan, or it ended early */
+    bool found;             /* a plan, or not all was looked at */
 };
 
 /* Of many shares no interval is worth a look. */

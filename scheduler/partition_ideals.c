@@ -214,6 +214,7 @@ static struct taken take(const struct table *t, int i, int j, double samples)
     return taken;
 }
 
+/* Of what is no interval, nobody asks. */
 static void fill_row(const struct table *t, struct share_table *s, int i)
 {
     struct taken before = { 0 };

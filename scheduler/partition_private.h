@@ -66,10 +66,6 @@ struct share_table {
     double *first_out, *border, *border_peak;
 };
 
-#define SHARE_STAIRCASES(s)                                                                      \
-    { &(s)->received, &(s)->gradient, &(s)->inputs, &(s)->fed, &(s)->once, &(s)->copies_in,      \
-      &(s)->copied_inputs, &(s)->sent, &(s)->passed, &(s)->left, &(s)->copies_out }
-
 #define RECOMPUTES (PLAN_RECOMPUTE_FULL + 1)
 #define KEPT_INTERVALS 1024
 #define RECENT_SHARES 16
@@ -372,7 +368,7 @@ double candidate_room(const struct search *search, const struct candidate *c, in
  * therefore counted, unlike its own.
  * M, and t of one pipeline; the all-reduce is over all. With 'even' only pipelines with one
  * replica count for all stages are tried, and none is added: 'best' becomes a bound for the
- * search proper. False: no pipeline fits and is fast enough.
+ * search proper. False: none fits and is fast enough; else one may.
  */
 bool partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
                   bool even);

@@ -166,12 +166,6 @@ static void add_reader(struct readers *r, int where, double back)
         r->back[r->n - 1] = back;
 }
 
-/* Add 'amount' to all [i, j) with first <= i <= last and j > reader. */
-static void add_range(struct staircase *to, int first, int last, int reader, double amount)
-{
-    staircase_add(to, first, last, reader + 1, amount);
-}
-
 /* An interval that starts behind the producer and has a reader takes 'amount', and gives back
  * the most of its readers.
  */
@@ -185,10 +179,11 @@ static void add_value(const struct readers *r, double amount, struct staircase *
 
         if (r->where[k] < first)
             continue;
-        add_range(received, first, r->where[k], r->where[k], amount);
+        staircase_add(received, first, r->where[k], r->where[k] + 1, amount);
         for (int l = k; gradient && l < r->n; l++) {
             if (r->back[l] > most)
-                add_range(gradient, first, r->where[k], r->where[l], r->back[l] - most);
+                staircase_add(gradient, first, r->where[k], r->where[l] + 1,
+                              r->back[l] - most);
             most = r->back[l] > most ? r->back[l] : most;
         }
         first = r->where[k] + 1;
@@ -394,6 +389,10 @@ struct table *table_at(const struct cost *cost, int n, const int *cuts)
 }
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+/* All of them. */
+#define SHARE_STAIRCASES(s)                                                                      \
+    { &(s)->received, &(s)->gradient, &(s)->inputs, &(s)->fed, &(s)->once, &(s)->copies_in,      \
+      &(s)->copied_inputs, &(s)->sent, &(s)->passed, &(s)->left, &(s)->copies_out }
 
 static void free_share(struct share_table *s)
 {
@@ -544,6 +543,8 @@ static void fill_edges(const struct table *table, struct share_table *s)
         if (input->reordered)
             add_blocks(&s->copied_inputs, input->to, input->n_to, where, bytes);
     }
+    if (s->border)
+        fill_borders(table, s);
     free(where);
 }
 
@@ -579,7 +580,7 @@ static void new_intervals(const struct table *table, struct share_table *s)
 {
     double **const copies[] = { &s->first_out, &s->border, &s->border_peak };
 
-    if (has_copies(table->cost))
+    if (!table->ideals && has_copies(table->cost))
         new_arrays(copies, COUNT(copies), table_pairs(table));
     s->most = mem_new((size_t)count_levels(table->n) * (size_t)table->n, sizeof(*s->most));
 }
@@ -628,8 +629,6 @@ static const struct share_table *fill_share(const struct table *table, struct sh
     }
     for (size_t i = 0; i < COUNT(stairs); i++)
         staircase_settle(stairs[i], table->n + 1);
-    if (s->border)
-        fill_borders(table, s);
     return s;
 }
 
@@ -691,11 +690,8 @@ static void set_border(const struct table *table, const struct share_table *s, i
     in = staircase_at(&s->copies_in, i, j);
     r->copied = in + staircase_at(&s->copied_inputs, i, j);
     r->copies = in + sent_at(table, &s->copies_out, i, j);
-    /* What is left of sums that were added and taken away again is no copy. */
-    if (r->copies < 1) {
-        r->copies = 0;
+    if (r->copies <= 0)
         return;
-    }
     r->border = dmax(s->border[ij], s->most[i].workspace + in + s->first_out[ij]);
     r->border_peak = dmax(s->border_peak[ij], peak + in + s->first_out[ij]);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A figure of many rows and columns that is a sum of amounts, each of which is there in some rows, in
  * all columns from one on: what an interval [i, j) of blocks receives, say, is in row i what comes
- * from before i for the readers in front of column j. A row has as many steps as values cross its
- * cut, which are few in most networks. Sums of whole numbers are exact.
+ * from before i for the readers in front of column j. In most networks few values cross a cut, and a
+ * row has few steps. Sums of whole numbers are exact.
  */
 #ifndef TASUKI_SCHEDULER_STAIRCASE_H
 #define TASUKI_SCHEDULER_STAIRCASE_H
@@ -24,14 +24,16 @@ struct staircase {
     int *begin;             /* [rows + 1]: of each row; NULL: the figure is 0 everywhere */
 };
 
-/* Nothing yet: a zeroed one. In rows first to last, from a column on; columns and rows from 0. */
+/* To a zeroed one: in rows first to last, none where last < first, from a column on; both from 0. */
 void staircase_add(struct staircase *s, int first, int last, int column, double amount);
-/* After the last amount, and before the first question, for rows 0 to rows - 1. */
+/* Once, after the last amount and before the first question: all rows must be below 'rows'. */
 void staircase_settle(struct staircase *s, int rows);
+/* What it has; it is not to be used any more. */
 void staircase_free(struct staircase *s);
 
 #define STAIRS_LOOKED_AT 8
 
+/* The sum of the amounts at this row and column. */
 static inline double staircase_at(const struct staircase *s, int row, int column)
 {
     int first, end;
