@@ -28,6 +28,14 @@ static int hint_number(struct err *err)
     return err_hint(err, "tasuki profile measures costs, 0 is for what costs nothing");
 }
 
+/* 0 where it is left out. */
+static int read_number(struct json_reader *r, const char *key, double *value, struct err *err)
+{
+    const double zero = 0;
+
+    return json_get_number(r, key, 0, MAX_NUMBER, &zero, value, err) ? hint_number(err) : 0;
+}
+
 static int check_number(const struct json_reader *r, const char *key, const json_t *value,
                         double *result, struct err *err)
 {
@@ -207,7 +215,6 @@ static int read_variant(struct cost_reading *reading, struct json_reader *r, str
                                            "activations_delayed", "peak_delayed", "group_bytes",
                                            "made_again", "peak" };
     static const char *const single[] = { "step", "parameters", "prepared" };
-    const double zero = 0;
     const int64_t one = 1;
     enum plan_recompute kind;
     const char *recompute;
@@ -225,7 +232,7 @@ static int read_variant(struct cost_reading *reading, struct json_reader *r, str
             (tensor == 1 && check_used(reading, r, b, kind, numbers[i], err)))
             return -1;
     for (size_t i = 0; i < sizeof(single) / sizeof(single[0]); i++)
-        if (json_get_number(r, single[i], 0, MAX_NUMBER, &zero, &ignored, err) ||
+        if (read_number(r, single[i], &ignored, err) ||
             (tensor == 1 && check_used(reading, r, b, kind, single[i], err)))
             return -1;
     if (kind == PLAN_RECOMPUTE_SELECTIVE && tensor == 1 && read_selective(reading, r, b, err))
@@ -306,7 +313,6 @@ static int read_tensors(struct cost_reading *reading, struct json_reader *r, str
 static int read_block(struct cost_reading *reading, struct json_reader *r, struct cost_block *b,
                       struct err *err)
 {
-    const double zero = 0;
     const bool yes = true;
     bool s;
 
@@ -322,7 +328,7 @@ static int read_block(struct cost_reading *reading, struct json_reader *r, struc
         cost_read_numbers(reading, r, "read_by_backward", false, s, &b->read_by_backward, err) ||
         cost_read_numbers(reading, r, "read_from_others", false, s, &b->read_from_others, err) ||
         cost_read_numbers(reading, r, "read_selectively", false, s, &b->read_selectively, err) ||
-        json_get_number(r, "statistics", 0, MAX_NUMBER, &zero, &b->statistics, err) ||
+        read_number(r, "statistics", &b->statistics, err) ||
         cost_read_numbers(reading, r, "gradients_for_wgrad", false, s, &b->gradients_for_wgrad, err) ||
         cost_read_numbers(reading, r, "workspace", false, s, &b->workspace, err) ||
         cost_read_numbers(reading, r, "workspace_forward", false, s, &b->workspace_forward, err) ||
@@ -331,9 +337,9 @@ static int read_block(struct cost_reading *reading, struct json_reader *r, struc
         cost_read_numbers(reading, r, "peak_delayed", false, s, &b->peak_delayed, err) ||
         cost_read_numbers(reading, r, "kernels", false, s, &b->kernels, err) ||
         cost_read_numbers(reading, r, "peak", false, s, &b->peak, err) ||
-        json_get_number(r, "step", 0, MAX_NUMBER, &zero, &b->step, err) ||
-        json_get_number(r, "parameters", 0, MAX_NUMBER, &zero, &b->parameters, err) ||
-        json_get_number(r, "prepared", 0, MAX_NUMBER, &zero, &b->prepared, err) ||
+        read_number(r, "step", &b->step, err) ||
+        read_number(r, "parameters", &b->parameters, err) ||
+        read_number(r, "prepared", &b->prepared, err) ||
         read_tensors(reading, r, b, err) || read_nodes(r, b, err))
         return -1;
     if (!b->activations)
@@ -409,7 +415,8 @@ static int read_edge(struct cost_reading *reading, struct json_reader *r, struct
         return -1;
     e->once = !kept;
     if (e->from == e->to)
-        return json_error(r, "to", err, "an edge from \"%s\" to itself", from);
+        return json_error(r, "to", err, "an edge from \"%s\" to itself; leave it out: what stays in a "
+                          "block is no edge", from);
     e->value = value[0] ? mem_strdup(value) : mem_printf("%s to %s", from, to);
     scales = cost->blocks[e->from].batch_axis;
     if (cost_read_numbers(reading, r, "bytes", true, scales, &e->bytes, err) ||

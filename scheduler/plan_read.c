@@ -197,8 +197,9 @@ static int check_devices(const struct plan *plan, int *first, struct err *err)
 
         if (!same_devices(plan, s, like)) {
             free(ids);
-            return err_set(err, "\"%s\" runs stages %d and %d on the same devices, in the same "
-                           "order", plan->schedule, like, s);
+            err_set(err, "\"%s\" runs stages %d and %d on the same devices, in the same order",
+                    plan->schedule, like, s);
+            return err_hint(err, "tasuki plan --schedule %s makes such a plan", plan->schedule);
         }
         if (s != like)
             continue;

@@ -271,9 +271,11 @@ static int check_shape(enum schedule_kind kind, int chunks, int n_stages, int mi
     if (n_stages < 1 || micro_batches < 1)
         return err_set(err, "schedule \"%s\": %d stages and %d micro-batches", name, n_stages,
                        micro_batches);
-    if (kind == SCHEDULE_INTERLEAVED && (chunks < 2 || chunks > SCHEDULE_MAX_CHUNKS))
-        return err_set(err, "schedule \"%s\": %d chunks for each device: expected 2 to %d", name,
-                       chunks, SCHEDULE_MAX_CHUNKS);
+    if (kind == SCHEDULE_INTERLEAVED && (chunks < 2 || chunks > SCHEDULE_MAX_CHUNKS)) {
+        err_set(err, "schedule \"%s\": %d chunks for each device: expected 2 to %d", name, chunks,
+                SCHEDULE_MAX_CHUNKS);
+        return err_hint(err, "tasuki plan --schedule %s makes a plan with as many", name);
+    }
     if (n_stages % chunks)
         return err_set(err, "schedule \"%s\": %d stages are not %d for each device", name,
                        n_stages, chunks);

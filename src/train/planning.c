@@ -276,12 +276,26 @@ static const char *taken_kind(const struct cluster *cluster, const struct cost *
     return is_elsewhere(cluster) ? cluster_slowest(cluster)->kind : "the one that is measured";
 }
 
+/* Devices of the one kind that there is, where the costs name another. What was measured names more
+ * than the kind: "NVIDIA H200, sm_90, CUDA 13.0".
+ */
+static void warn_of_other(const struct cluster *cluster, const struct cost *cost)
+{
+    const char *kind = cluster->devices[0].kind;
+
+    if (*kind && *cost->device && !strstr(cost->device, kind))
+        log_warning("%s has devices of kind \"%s\": they are taken to be as fast as \"%s\", which the "
+                    "costs are for", cluster->name, kind, cost->device);
+}
+
 void planning_warn(const struct cluster *cluster, const struct cost *cost)
 {
     char *text = cluster_mixed(cluster, taken_kind(cluster, cost));
 
     if (text && !knows_kinds(cluster, cost))
         log_warning("%s", text);
+    else if (!text && cost)
+        warn_of_other(cluster, cost);
     free(text);
 }
 
@@ -441,6 +455,9 @@ static int open_device(struct planning *p, const struct planning_source *source,
         kernels = planning_suited(kernels, "the GPU", gpu_architecture(p->gpu), true);
     p->backend = planning_backend(kernels, source->float64, err);
     p->device = p->backend ? p->backend->device_open(p->threads, p->gpu, err) : NULL;
+    if (p->backend && !p->device && planning_on_gpu(kernels) && is_elsewhere(p->cluster))
+        err_hint(err, "to plan in float32 for GPUs that are elsewhere, leave out --device and "
+                 "--precision");
     return p->device ? 0 : -1;
 }
 

@@ -772,6 +772,16 @@ END
     [[ "$output" == *"iteration    96000 ms"* ]]
 }
 
+@test "costs of other devices than the cluster has are taken with a warning" {
+    sed 's/"version": 1,/"version": 1, "device": "other",/' cost.json >other.json
+    sed 's/"version": 1,/"version": 1, "device": "NVIDIA H100 80GB HBM3, sm_90",/' cost.json >same.json
+    run "$TASUKI" plan --cost other.json --cluster dgx-h100:1 --global-batch 8 -q -o plan.json
+    [ "$status" -eq 0 ]
+    [ "$output" = 'tasuki: warning: dgx-h100:1 has devices of kind "H100 80GB HBM3": they are taken to be as fast as "other", which the costs are for' ]
+    run "$TASUKI" plan --cost same.json --cluster dgx-h100:1 --global-batch 8 -q -o plan.json
+    [ "$status" -eq 0 ] && [ -z "$output" ]
+}
+
 @test "a plan that cannot be written leaves nothing and is an error" {
     run plan -o nowhere/plan.json
     [ "$status" -eq 1 ]
@@ -852,6 +862,17 @@ END
         refused 2 "--${wrong% *}: expected " --${wrong}
     done
     refused 2 "leave one of them out" --device cuda --backend cpu
+}
+
+@test "to plan in 16 bits for GPUs elsewhere needs one here, and what does without is said" {
+    local demo=$srcdir/etc/demo
+    run env CUDA_VISIBLE_DEVICES= "$TASUKI" plan "$demo/digits.onnx" \
+        --data "$demo/digits-train.safetensors" --cluster dgx-h100:1 --global-batch 64 \
+        --precision bf16 -q -o plan.json
+    echo "$output"
+    [ "$status" -ne 0 ] && [ "${#lines[@]}" -eq 1 ]
+    [[ "$output" == *"leave out --device and --precision" || "$output" == *"not in this build" ||
+        "$output" == *"is not installed"* ]]
 }
 
 @test "what costs nothing is planned without dividing by it" {
@@ -1240,6 +1261,11 @@ refused() {
     refused 1 'cost.json: edges: a cycle: "a" reads "c" reads "b" reads "a"; leave one of these'
 }
 
+@test "an edge from a block to itself is refused" {
+    sed -i 's/{ "from": "b", "to": "c"/{ "from": "b", "to": "b", "bytes": 1 }, &/' cost.json
+    refused 1 'edges[1].to: an edge from "b" to itself; leave it out: what stays in a block is no edge'
+}
+
 @test "negative and infinite costs are refused by block and key" {
     cp cost.json good.json
     hint='tasuki profile measures costs, 0 is for what costs nothing'
@@ -1247,6 +1273,8 @@ refused() {
     refused 1 "blocks[0].dgrad: expected a number from 0 to 1e+18; $hint"
     sed '0,/"bytes": 10/s//"bytes": [-1]/' good.json >cost.json
     refused 1 "edges[0].bytes: expected numbers from 0 to 1e+18; $hint"
+    sed '0,/"parameters": 100/s//"parameters": -1/' good.json >cost.json
+    refused 1 "blocks[0].parameters: expected a number from 0 to 1e+18; $hint"
     for value in 1e999 Infinity; do
         sed "0,/\"forward\": 1/s//\"forward\": $value/" good.json >cost.json
         refused 1 'JSON has finite numbers alone: leave out what is not known'
