@@ -214,8 +214,11 @@ static char *read_template(enum scheduler scheduler, struct err *err)
     struct file_map map;
 
     if (access(path, R_OK)) {
+        char *installed = module_installed(PKGDATADIR "/schedulers");
+
         free(path);
-        path = mem_printf("%s/schedulers/%s.sh.in", PKGDATADIR, names[scheduler]);
+        path = mem_printf("%s/%s.sh.in", installed, names[scheduler]);
+        free(installed);
     }
     if (file_map_open(path, &map, err) == 0) {
         text = map.data ? strndup((const char *)map.data, map.size) : mem_strdup("");

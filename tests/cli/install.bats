@@ -81,10 +81,11 @@ setup() {
     for file in bin/tasuki etc/tasuki/tasuki.conf.example share/tasuki/machines/laptop.json \
             share/tasuki/import/tasuki_import.py share/bash-completion/completions/tasuki \
             "share/tasuki/modulefiles/tasuki/$version" share/man/man8/tasuki-site.8 \
-            "share/tasuki/modulefiles/tasuki/$version.lua"; do
+            "share/tasuki/modulefiles/tasuki/$version.lua" \
+            share/tasuki/schedulers/{slurm,pjm,pbs,sge}.sh.in; do
         [ -s "$PREFIX/$file" ] || { echo "no $file"; false; }
     done
-    for module in "$BUILD"/.libs/tasuki-*.so; do
+    for module in "$BUILD"/.libs/tasuki[-_]*.so; do
         [ -s "$PREFIX/lib/tasuki/${module##*/}" ]
     done
     [ -z "$(find "$PREFIX" -perm /6000)" ]
@@ -133,13 +134,16 @@ setup() {
     cp -R "$PREFIX" "$ROOT/moved"
     echo "threads = 3" >"$ROOT/moved/etc/tasuki/tasuki.conf"
     mv "$PREFIX" "$ROOT/gone"
-    run as_user "PATH=$ROOT/moved/bin:/usr/bin:/bin"'
+    run as_user "PATH=$ROOT/moved/bin:/usr/bin:/bin demo=$srcdir/etc/demo"'
         tasuki info --settings | grep threads; tasuki info; tasuki topo --input dgx-h100:2
+        tasuki submit $demo/digits.onnx --data $demo/digits-train.safetensors --global-batch 32 \
+            --epochs 1 --nodes 2 --time 10 --scheduler pbs -n
         tasuki import /nonexistent:x --input x:1x1 -o /dev/null'
     mv "$ROOT/gone" "$PREFIX"
     echo "$output"
     [[ "$output" == *"$ROOT/moved/etc/tasuki/tasuki.conf:1"* ]]
     [[ "$output" == *"dgx-h100:2: 2 nodes"* && "$output" != *"$PREFIX"* ]]
+    [[ "$output" == *$'\n#PBS '* ]]
     for module in "$PREFIX"/lib/tasuki/tasuki-*.so; do
         [[ "$output" == *"$ROOT/moved/lib/tasuki/${module##*/}"* ]]
     done
