@@ -54,15 +54,8 @@ static void clear(struct words *words)
 /* In a build tree beside the program, else where it was installed; malloc'ed. */
 static char *find_helper(struct err *err)
 {
-    char *program = module_program_folder(), *path = NULL;
+    char *path = module_file("etc/import/" HELPER, PKGDATADIR "/import/" HELPER);
 
-    if (program)
-        path = mem_printf("%s/etc/import/" HELPER, program);
-    free(program);
-    if (path && access(path, R_OK) == 0)
-        return path;
-    free(path);
-    path = module_installed(PKGDATADIR "/import/" HELPER);
     if (access(path, R_OK) == 0)
         return path;
     err_set(err, "%s: %s", path, strerror(errno));

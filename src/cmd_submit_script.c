@@ -204,27 +204,21 @@ static char *fill_all(const struct words *words, const char *template)
     return text;
 }
 
-/* In a build tree beside the program, else where it was installed; malloc'ed. */
+/* malloc'ed. */
 static char *read_template(enum scheduler scheduler, struct err *err)
 {
     static const char *const names[] = { "slurm", "pjm", "pbs", "sge" };
-    char *folder = module_program_folder(), *text = NULL;
-    char *path = mem_printf("%s/etc/schedulers/%s.sh.in", folder ? folder : "",
-                            names[scheduler]);
+    char *in_tree = mem_printf("etc/schedulers/%s.sh.in", names[scheduler]);
+    char *compiled = mem_printf("%s/schedulers/%s.sh.in", PKGDATADIR, names[scheduler]);
+    char *path = module_file(in_tree, compiled), *text = NULL;
     struct file_map map;
 
-    if (access(path, R_OK)) {
-        char *installed = module_installed(PKGDATADIR "/schedulers");
-
-        free(path);
-        path = mem_printf("%s/%s.sh.in", installed, names[scheduler]);
-        free(installed);
-    }
+    free(in_tree);
+    free(compiled);
     if (file_map_open(path, &map, err) == 0) {
         text = map.data ? strndup((const char *)map.data, map.size) : mem_strdup("");
         file_map_close(&map);
     }
-    free(folder);
     free(path);
     return text;
 }

@@ -60,6 +60,18 @@ char *module_installed(const char *compiled)
     return path;
 }
 
+char *module_file(const char *in_tree, const char *compiled)
+{
+    char *folder = module_program_folder();
+    char *path = folder ? mem_printf("%s/%s", folder, in_tree) : NULL;
+
+    free(folder);
+    if (path && access(path, R_OK) == 0)
+        return path;
+    free(path);
+    return module_installed(compiled);
+}
+
 static struct directories directories(void)
 {
     const char *chosen = getenv("TASUKI_PKGLIBDIR");

@@ -21,6 +21,10 @@ char *module_program_folder(void);
 char *module_installed(const char *compiled);
 /* The same of a program in 'folder' that was to be installed in 'bindir'. */
 char *module_moved(const char *folder, const char *bindir, const char *compiled);
+/* A file that comes with the program, malloc'ed: 'in_tree' below its folder, where a build tree has it
+ * there, else 'compiled' where that is now.
+ */
+char *module_file(const char *in_tree, const char *compiled);
 /* The module's path in malloc'ed memory, NULL where there is none. */
 char *module_find(const char *name);
 /* dlopen() it, once: a module stays. NULL with 'err' that names the file and, where it is
