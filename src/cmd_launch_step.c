@@ -114,7 +114,7 @@ static void cancel(const struct launcher *l, const char *step)
 {
     struct err err = { 0 };
 
-    if (slurm_end_step(l->job, step, &err) < 0)
+    if (slurm_signal_step(l->job, step, SIGKILL, &err) < 0)
         log_warning("step %s.%s: %s", l->job, step, err.text);
 }
 
@@ -139,6 +139,23 @@ static bool check_patience(const struct launcher *l, pid_t child, double *since)
     return over;
 }
 
+/* srun was ended by a signal, or a rank was, and none has said why: without srun the step may go on, and
+ * would beside the next one. Slurm knows best: that it is over is no news.
+ */
+static void end_orphan(const struct launcher *l)
+{
+    struct err err = { 0 };
+    struct fate *fates;
+    int n = fate_read(l->fate, &fates);
+    char *step = n == 0 ? fate_step(l->fate) : NULL;
+
+    if (n)
+        fate_free(n, fates);
+    if (step && slurm_signal_step(l->job, step, SIGKILL, &err) == 0)
+        log_warning("step %s.%s went on without srun: ended", l->job, step);
+    free(step);
+}
+
 int launcher_step(struct launcher *l, bool resume, struct err *err)
 {
     pid_t child = start_step(l, resume);
@@ -161,5 +178,7 @@ int launcher_step(struct launcher *l, bool resume, struct err *err)
             look = clock_now() + LOOK_EVERY;
         }
     }
+    if (l->fate && code > 128)
+        end_orphan(l);
     return code;
 }

@@ -593,6 +593,8 @@ static int run(struct job *job, struct err *err)
     job->node = topo_node_discover(NULL, err);
     if (job->node)
         bind_rank(job->node, launch.local_size, computes_on_gpus(job->options));
+    if (launch.first)
+        fate_begin();
     if (job->node && read_ranks(job, &launch, &ranks, err) == 0)
         code = crew_run((int)ranks, &launch, run_rank, job, err);
     else

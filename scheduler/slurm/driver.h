@@ -18,7 +18,7 @@
 
 struct err;
 
-#define SLURM_DRIVER_VERSION 7
+#define SLURM_DRIVER_VERSION 8
 #define SLURM_DRIVER_SYMBOL "tasuki_slurm_driver"
 
 /* 'number' of an error: the controller knows of no such job, which is its answer; it could not be asked
@@ -47,10 +47,12 @@ struct slurm_driver {
     /* Of jobs by their number alone. Is a node still one of the job's, as Slurm has it? */
     int (*has_node)(const struct slurm_job_id *id, const char *node, bool *has,
                     struct err *err);
-    /* End a batch job and let it start again, end it for good, or one of its steps at once. */
+    /* End a batch job and let it start again, or end it for good; send a signal to all tasks of one
+     * of its steps, to whom SIGKILL is Slurm's end of the step.
+     */
     int (*requeue)(const struct slurm_job_id *id, struct err *err);
     int (*end_job)(const struct slurm_job_id *id, struct err *err);
-    int (*end_step)(const struct slurm_job_id *id, uint32_t step, struct err *err);
+    int (*signal_step)(const struct slurm_job_id *id, uint32_t step, int number, struct err *err);
 };
 
 #endif

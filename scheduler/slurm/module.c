@@ -265,5 +265,5 @@ const struct slurm_driver tasuki_slurm_driver = {
     .has_node = module_has_node,
     .requeue = module_requeue,
     .end_job = module_end_job,
-    .end_step = module_end_step,
+    .signal_step = module_signal_step,
 };

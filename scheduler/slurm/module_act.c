@@ -80,8 +80,10 @@ int module_end_job(const struct slurm_job_id *id, struct err *err)
     return slurm_kill_job(id->job, SIGKILL, 0) ? module_refused(err, "ending the job") : 0;
 }
 
-int module_end_step(const struct slurm_job_id *id, uint32_t step, struct err *err)
+int module_signal_step(const struct slurm_job_id *id, uint32_t step, int number, struct err *err)
 {
     module_start();
-    return slurm_kill_job_step(id->job, step, SIGKILL) ? module_refused(err, "ending the step") : 0;
+    return slurm_kill_job_step(id->job, step, (uint16_t)number)
+               ? module_refused(err, "sending the step a signal")
+               : 0;
 }

@@ -28,7 +28,7 @@ int module_add_cluster(struct slurm_facts *facts, struct err *err);
 int module_has_node(const struct slurm_job_id *id, const char *node, bool *has, struct err *err);
 int module_requeue(const struct slurm_job_id *id, struct err *err);
 int module_end_job(const struct slurm_job_id *id, struct err *err);
-int module_end_step(const struct slurm_job_id *id, uint32_t step, struct err *err);
+int module_signal_step(const struct slurm_job_id *id, uint32_t step, int number, struct err *err);
 
 /* What libslurm says in errno, of this; always -1. */
 int module_refused(struct err *err, const char *what);

@@ -15,13 +15,14 @@
 
 #define PATIENCE 30         /* seconds: libslurm itself tries a controller for about 10 */
 
-enum kind { ABOUT_JOB, ABOUT_PARTITION, HAS_NODE, START_AGAIN, END_STEP };
+enum kind { ABOUT_JOB, ABOUT_PARTITION, HAS_NODE, START_AGAIN, SIGNAL_STEP };
 
 struct question {
     enum kind kind;
     struct slurm_job_id job;
     const char *name;       /* of a partition, or a node */
     uint32_t step;
+    int signal;
     const struct slurm_driver *driver;
 };
 
@@ -97,8 +98,8 @@ static json_t *do_it(const struct question *q, struct err *err)
 
     if (q->kind == HAS_NODE)
         status = q->driver->has_node(&q->job, q->name, &is_so, err);
-    else if (q->kind == END_STEP)
-        status = q->driver->end_step(&q->job, q->step, err);
+    else if (q->kind == SIGNAL_STEP)
+        status = q->driver->signal_step(&q->job, q->step, q->signal, err);
     else if ((status = q->driver->requeue(&q->job, err)) && err->code == EXIT_USAGE)
         q->driver->end_job(&q->job, &ignored);
     return status ? NULL : json_pack("{s:b}", "is_so", (int)is_so);
@@ -251,9 +252,9 @@ int slurm_start_again(const char *job, struct err *err)
     return act(&question, job, err) < 0 ? -1 : 0;
 }
 
-int slurm_end_step(const char *job, const char *step, struct err *err)
+int slurm_signal_step(const char *job, const char *step, int number, struct err *err)
 {
-    struct question question = { .kind = END_STEP };
+    struct question question = { .kind = SIGNAL_STEP, .signal = number };
 
     if (parse_number(&step, UINT32_MAX, &question.step) || *step)
         return err_set(err, "\"%s\" is no number of a step", step);

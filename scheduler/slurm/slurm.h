@@ -31,8 +31,8 @@ struct slurm_facts *slurm_ask_partition(const char *partition, struct err *err);
 int slurm_has_node(const char *job, const char *node, bool *has, struct err *err);
 /* End a batch job and let it start again; where it may not, end it for good. */
 int slurm_start_again(const char *job, struct err *err);
-/* Kill a step, "4", of which no task can be reached otherwise. */
-int slurm_end_step(const char *job, const char *step, struct err *err);
+/* Send a signal to a step, "4": SIGKILL ends it, where no task can be reached otherwise. */
+int slurm_signal_step(const char *job, const char *step, int number, struct err *err);
 
 /* Nodes as the rest of the program knows them: of a job's, the GPUs that the job has; below
  * their switches. What Slurm does not know is "not known".

@@ -18,6 +18,7 @@
 #include "comm/comm.h"
 
 #define FATE_BYTES 1024     /* of one: about so many */
+#define STEP "step"         /* the file with the number of the step */
 
 static double now(void)
 {
@@ -42,10 +43,10 @@ int fate_make(const char *directory, struct err *err)
 }
 
 /* Complete or not at all, and through no link that somebody may have put there. */
-static void leave(const char *directory, int rank, const char *text)
+static void leave(const char *directory, const char *name, const char *text)
 {
     DIR *folder = file_opendir(directory);
-    char *name = mem_printf("%d.json", rank), *own = mem_printf(".%s", name);
+    char *own = mem_printf(".%s", name);
     struct err ignored = { 0 };
     int fd = -1, bad;
 
@@ -62,27 +63,64 @@ static void leave(const char *directory, int rank, const char *text)
     if (folder)
         closedir(folder);
     free(own);
-    free(name);
+}
+
+/* Takes what 'json' has. */
+static void leave_json(const char *name, json_t *json)
+{
+    char *line = json_dumps(json, JSON_COMPACT);
+
+    if (line)
+        leave(getenv("TASUKI_FATE"), name, line);
+    json_decref(json);
+    free(line);
+}
+
+static bool is_asked(void)
+{
+    const char *directory = getenv("TASUKI_FATE");
+
+    return directory && *directory;
+}
+
+void fate_begin(void)
+{
+    const char *step = getenv("SLURM_STEP_ID");
+
+    if (is_asked() && step)
+        leave_json(STEP, json_pack("{s:s}", "step", step));
+}
+
+char *fate_step(const char *directory)
+{
+    char *path = mem_printf("%s/" STEP, directory), *step = NULL;
+    struct err ignored = { 0 };
+    json_t *json = json_load(path, &ignored);
+    const char *text;
+
+    if (json_unpack(json, "{s:s}", "step", &text) == 0)
+        step = mem_strdup(text);
+    json_decref(json);
+    free(path);
+    return step;
 }
 
 void fate_tell(const struct comm *comm, int code, bool agreed, double kwh, const char *text)
 {
-    const char *directory = getenv("TASUKI_FATE"), *step = getenv("SLURM_STEP_ID");
+    const char *step = getenv("SLURM_STEP_ID");
     int rank = comm_rank(comm);
     json_t *json;
-    char *line;
+    char *name;
 
-    if (!directory || !*directory)
+    if (!is_asked())
         return;
     json = json_pack("{s:i, s:i, s:b, s:f, s:s, s:s, s:s, s:o*}", "rank", rank, "code", code,
                      "agreed", (int)agreed, "time", now(), "host", comm_host(comm, rank),
                      "text", json_is_text(text) ? text : "not UTF-8", "step", step ? step : "",
                      "kwh", isfinite(kwh) ? json_real(kwh) : NULL);
-    line = json_dumps(json, JSON_COMPACT);
-    if (line)
-        leave(directory, rank, line);
-    json_decref(json);
-    free(line);
+    name = mem_printf("%d.json", rank);
+    leave_json(name, json);
+    free(name);
 }
 
 int fate_check(const char *directory, struct err *err)

@@ -27,6 +27,10 @@ struct fate {
  * there is removed.
  */
 int fate_make(const char *directory, struct err *err);
+/* Of the first task alone, before it meets the others: it leaves the number of its step. */
+void fate_begin(void);
+/* The number of the step that began, "4"; malloc'ed, NULL: none has. */
+char *fate_step(const char *directory);
 /* Leave it, where a launcher has asked for it; what fails is no error. Before comm_close(). */
 void fate_tell(const struct comm *comm, int code, bool agreed, double kwh, const char *text);
 /* -1 with 'err' where none can be left since the disk is full, or can only be read; any other trouble

@@ -197,6 +197,19 @@ END
     wait_until no_steps
 }
 
+# srun is two processes, of which either ends the step when it is left alone. Without both the ranks would
+# go on, beside those of the next step.
+@test "a step whose srun was killed is ended by libslurm, and a new one goes on" {
+    start_slow
+    wait_until has_line log '^{"step":7,'
+    "$lab" run pkill -KILL -x srun
+    ends_clean 0
+    grep -q 'warning: step [0-9]*[.][0-9]* went on without srun: ended' out
+    grep -q 'going on from step-0000000[48] with 3 nodes' out
+    same_curve
+    wait_until no_steps
+}
+
 @test "without a node that vanished a new step goes on with those that are left" {
     start_slow
     wait_until has_line log '^{"step":7,'

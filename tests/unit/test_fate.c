@@ -138,6 +138,32 @@ static void where_no_directory_is_there_is_no_fate(void **state)
     assert_null(fates);
 }
 
+static void a_step_that_begins_is_known_by_its_number(void **state)
+{
+    char directory[] = "/tmp/tasuki-fate-XXXXXX", *step;
+    struct fate *fates;
+
+    (void)state;
+    assert_non_null(mkdtemp(directory));
+    unsetenv("TASUKI_FATE");
+    setenv("SLURM_STEP_ID", "12", 1);
+    fate_begin();
+    setenv("TASUKI_FATE", directory, 1);
+    unsetenv("SLURM_STEP_ID");
+    fate_begin();
+    assert_null(fate_step(directory));
+    setenv("SLURM_STEP_ID", "12", 1);
+    fate_begin();
+    step = fate_step(directory);
+    assert_string_equal(step, "12");
+    free(step);
+    assert_int_equal(fate_read(directory, &fates), 0);
+    put(directory, "step", "{\"step\": 12}");
+    assert_null(fate_step(directory));
+    fate_forget(directory);
+    assert_int_equal(access(directory, F_OK), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -147,6 +173,7 @@ int main(void)
         cmocka_unit_test(a_directory_that_others_may_use_is_refused),
         cmocka_unit_test(whether_one_can_be_left_is_tried_and_leaves_nothing),
         cmocka_unit_test(where_no_directory_is_there_is_no_fate),
+        cmocka_unit_test(a_step_that_begins_is_known_by_its_number),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
