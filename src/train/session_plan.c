@@ -278,6 +278,22 @@ static json_t *name_job(json_t *line, const struct job_names *job)
     return line;
 }
 
+/* The device that each rank drives, as the cluster calls it. */
+static json_t *driven(const struct session *s)
+{
+    json_t *devices = json_array();
+
+    for (int r = 0; r < s->size; r++)
+        json_array_append_new(devices, json_string(""));
+    for (int d = 0; d < s->cluster->n_devices; d++) {
+        const struct cluster_device *device = &s->cluster->devices[d];
+
+        if (device->rank >= 0 && device->rank < s->size)
+            json_array_set_new(devices, (size_t)device->rank, json_string(device->id));
+    }
+    return devices;
+}
+
 static void tell_plan(struct session *s)
 {
     const struct plan *plan = s->plan;
@@ -300,7 +316,7 @@ static void tell_plan(struct session *s)
     if (s->resumed)
         log_info("resuming from %s", checkpoint_path(s->resumed));
     line = json_pack("{s:s, s:I, s:I, s:s, s:i, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:O, s:s, s:i,"
-                     " s:I, s:o}",
+                     " s:I, s:o, s:o}",
                      "event", "start", "first_step", (json_int_t)s->first_step + 1, "steps",
                      (json_int_t)s->total_steps, "model", s->model_path, "ranks", s->size,
                      "replicas", stages, "loss", s->loss_text, "backend", s->backend->name,
@@ -308,7 +324,7 @@ static void tell_plan(struct session *s)
                      comm_library(s->comm), "optimizer", optimizer, "recipe",
                      recipe_to_json(&s->settings.recipe), "plan", s->plan_json, "schema",
                      JOURNAL_SCHEMA, "version", JOURNAL_VERSION, "time", (json_int_t)time(NULL),
-                     "hosts", hosts);
+                     "hosts", hosts, "drives", driven(s));
     session_log(s, name_job(line, &s->settings.job));
 }
 

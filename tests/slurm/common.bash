@@ -192,10 +192,10 @@ last_of_each_step() {
     tac "$1" | awk -F '[:,]' '/^{"step"/ && !seen[$2]++' | tac
 }
 
-# Numbers, line by line, within 1e-10 of their size.
+# Numbers, line by line, within 1e-10, or $3, of their size.
 same_losses() {
-    paste <(losses "$1") <(losses "$2") | awk '
+    paste <(losses "$1") <(losses "$2") | awk -v bound="${3:-1e-10}" '
         NF != 2 { bad = 1 }
-        { d = $1 - $2; if (d < 0) d = -d; if (d > 1e-10 * ($1 < 0 ? -$1 : $1)) bad = 1 }
+        { d = $1 - $2; if (d < 0) d = -d; if (d > bound * ($1 < 0 ? -$1 : $1)) bad = 1 }
         END { exit bad || NR < 6 }'
 }

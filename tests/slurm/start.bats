@@ -10,4 +10,5 @@ load common
     echo "$output"
     [ "$status" -ne 77 ] || skip "${output#launch: skipped, }"
     [ "$status" -eq 0 ]
+    sed 's/^/# /' <<<"$output" >&3
 }

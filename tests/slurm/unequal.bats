@@ -115,6 +115,48 @@ print(json.load(sys.stdin)['ranks'][$rank]['stage'])")
     run ! grep 'planning anew' run/job-*.out
 }
 
+allocate_gpus() {
+    "$lab" run timeout -s KILL 120 salloc -Q -w n3,n4 --exclusive --gpus-per-node=2 \
+        env LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" train "$@"
+}
+
+# Four stages, neither in the order of the nodes nor in that of a node's GPUs. In float32, which the CPU
+# sums in another order.
+@test "ranks come in the order of a plan of GPUs, and each stage is on the GPU that the plan has for it" {
+    local data=$srcdir/tests/data/model/mlp places=(n4/gpu1 n3/gpu1 n4/gpu0 n3/gpu0)
+    local train=(--data "$data/train.safetensors" --optimizer sgd --threads 1 --steps 6 --lr 0.03)
+    use_stand_in
+    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so
+    printf 'gpu 0000:1b:00.0\ngpu 0000:3d:00.0\n' >machine
+    "$TASUKI" profile "$data/model.onnx" "${train[@]:0:4}" --batch-size 2,8 -q -o cost.json
+    "$TASUKI" train "$data/model.onnx" "${train[@]}" --cost cost.json --global-batch 8 --stages 1 \
+        --device cpu --log cpu -q
+    allocate_gpus "$data/model.onnx" "${train[@]}" --cost cost.json --global-batch 8 \
+        --micro-batches 2 --device cuda --stages 4 --replicas 1,1,1,1 --schedule 1f1b --log made
+    python3 -c '
+import json, sys
+plan = json.loads(open("made").readline())["plan"]
+for stage, device in zip(plan["stages"], sys.argv[1:]):
+    stage["devices"] = [[device]]
+json.dump(plan, open("plan.json", "w"))' "${places[@]}"
+    run allocate_gpus plan.json "${train[@]}" --device cuda --log log
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"planning anew"* ]]
+    python3 -c '
+import json, sys
+lines = [json.loads(line) for line in open("log")]
+start = next(l for l in lines if l.get("event") == "start")
+ranks = next(l for l in lines if l.get("event") == "end")["ranks"]
+print(start["hosts"], start["drives"], [rank["stage"] for rank in ranks])
+assert start["hosts"] == ["n4", "n3", "n4", "n3"]
+assert sorted(start["drives"]) == sorted(sys.argv[1:])
+for host, device, rank in zip(start["hosts"], start["drives"], ranks):
+    assert device.startswith(host + "/") and sys.argv[1 + rank["stage"]] == device
+' "${places[@]}"
+    same_losses log cpu 1e-5
+}
+
 @test "what larger nodes have beyond what ranks of the smallest take stays idle, and that is said" {
     local allocate=("$lab" run timeout -s KILL 100 salloc -Q -N4 --exclusive)
     # Ranks share the cores of their node, however many they are.
