@@ -157,6 +157,42 @@ for host, device, rank in zip(start["hosts"], start["drives"], ranks):
     same_losses log cpu 1e-5
 }
 
+# A GPU is free when the process that had it is gone; the driver sees to that.
+@test "when a rank with a GPU is killed the others leave theirs, and the next step has the same GPUs" {
+    local data=$srcdir/tests/data/model/mlp before=()
+    use_stand_in
+    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so TASUKI_TEST_DELAY=1:30000
+    printf 'gpu 0000:1b:00.0\ngpu 0000:3d:00.0\n' >machine
+    local train=(--data "$data/train.safetensors" --optimizer sgd --threads 1 --steps 12 --lr 0.03)
+    "$TASUKI" profile "$data/model.onnx" "${train[@]:0:4}" --batch-size 2,8 -q -o cost.json
+    train+=(--cost cost.json --global-batch 8 --micro-batches 2 --stages 4 --replicas 1,1,1,1
+        --schedule 1f1b)
+    allocate_gpus "$data/model.onnx" "${train[@]}" --device cuda --checkpoint c --checkpoint-every 4 \
+        --log log >out 2>&1 3>&- &
+    job=$!
+    wait_until has_line log '^{"step":6,'
+    mapfile -t before < <("$lab" run sh -c 'for process in $(pgrep -x tasuki); do
+        ! grep -qsz ^PMIX_RANK= /proc/$process/environ || echo $process
+    done')
+    [ ${#before[@]} -eq 4 ]
+    "$lab" run kill -KILL "${before[3]}"
+    PATIENCE=30 wait_until none_runs "${before[@]}"
+    ends_with 0
+    grep -q 'going on from step-0000000[48]' out
+    [ "$(grep -c '"drives":' log)" -eq 2 ]
+    [ "$(sed -n 's/.*"drives":\(\[[^]]*\]\).*/\1/p' log | sort -u | wc -l)" -eq 1 ]
+    unset TASUKI_TEST_DELAY
+    "$TASUKI" train "$data/model.onnx" "${train[@]:0:10}" --cost cost.json --global-batch 8 --stages 1 \
+        --device cpu --log cpu -q
+    last_of_each_step log >once
+    same_losses once cpu 1e-5
+}
+
+none_runs() {
+    local pid
+    for pid; do ! "$lab" run kill -0 "$pid" 2>/dev/null || return 1; done
+}
+
 @test "what larger nodes have beyond what ranks of the smallest take stays idle, and that is said" {
     local allocate=("$lab" run timeout -s KILL 100 salloc -Q -N4 --exclusive)
     # Ranks share the cores of their node, however many they are.
