@@ -18,6 +18,14 @@ static const struct backend *const backends[] = {
 #endif
 };
 
+bool backend_narrows(const struct graph *graph, int node, int operand)
+{
+    int inputs = graph->nodes[node].n_inputs;
+
+    return operand < inputs ? cuda_narrows_input(graph, node, operand)
+                            : cuda_narrows_output(graph, node, operand - inputs);
+}
+
 const struct backend *backend_find(const char *name)
 {
     size_t i;

@@ -62,6 +62,11 @@ struct backend {
 
     /* 'threads' <= 0: the backend chooses. Of GPUs the one at this PCI address; NULL: the first. */
     struct device *(*device_open)(int threads, const char *address, struct err *err);
+    /* One that is not here, of this kind: kernels can be made for it, so that a stage's memory is known,
+     * and none can run; nor has it memory. What libraries will want for scratch is guessed. NULL: no
+     * device of this backend is elsewhere.
+     */
+    struct device *(*device_imagine)(const char *kind, struct err *err);
     void (*device_close)(struct device *device);
     /* "Intel Xeon …, 2 threads, oneDNN 2.6.3": the key of the profile cache, too. */
     const char *(*device_name)(const struct device *device);
@@ -175,6 +180,8 @@ struct backend {
     const void *(*collectives)(struct device *device, struct err *err);
 };
 
+/* Has this operand of a node, inputs before outputs, 16 bits with "cuda-bf16" and "cuda-fp16"? */
+bool backend_narrows(const struct graph *graph, int node, int operand);
 /* By its name; NULL where this build lacks it. */
 const struct backend *backend_find(const char *name);
 

@@ -307,19 +307,47 @@ struct node_work blocks_work(const struct graph *graph, int64_t batch, int node)
     return work;
 }
 
-void blocks_roofline(const struct graph *graph, int64_t batch, double flops,
-                     double memory_bandwidth, const struct efficiency *efficiency,
+/* Bytes that are not there, since operands are narrow. */
+static double spared_bytes(const struct graph *graph, int64_t batch, int node,
+                           const struct roofline *r)
+{
+    const struct node *n = &graph->nodes[node];
+    double bytes = 0;
+
+    for (int i = 0; r->is_narrow && i < n->n_inputs + n->n_outputs; i++) {
+        int v = i < n->n_inputs ? n->inputs[i] : n->outputs[i - n->n_inputs];
+
+        if (v >= 0 && r->is_narrow(graph, node, i))
+            bytes += blocks_bytes(graph, batch, v) / 2;
+    }
+    return bytes;
+}
+
+static double speed_of(const struct graph *graph, int node, enum efficiency_class of,
+                       const struct roofline *r)
+{
+    bool narrow = r->is_narrow && graph->nodes[node].n_inputs > 0 && r->is_narrow(graph, node, 0);
+    double products = narrow ? r->narrow_flops : r->wide_flops;
+
+    return of < EFFICIENCY_NORM && products > 0 ? products : r->flops;
+}
+
+void blocks_roofline(const struct graph *graph, int64_t batch, const struct roofline *roofline,
                      double *seconds)
 {
+    const struct roofline *r = roofline;
+
     for (int n = 0; n < graph->n_nodes; n++) {
         struct node_work w = blocks_work(graph, batch, n);
-        double move = memory_bandwidth > 0 ? w.bytes / memory_bandwidth : 0;
-        double work = flops > 0 ? w.flops / flops : 0;
+        double flops = speed_of(graph, n, w.of, r), move, work;
 
+        w.bytes -= spared_bytes(graph, batch, n, r);
+        move = r->memory_bandwidth > 0 ? w.bytes / r->memory_bandwidth : 0;
+        work = flops > 0 ? w.flops / flops : 0;
         if (w.of >= EFFICIENCY_NORM)
-            move /= efficiency_share(efficiency, w.of, w.bytes);
+            move /= efficiency_share(r->efficiency, w.of, w.bytes);
         else
-            work /= efficiency_share(efficiency, w.of, w.flops);
+            work /= efficiency_share(r->efficiency, w.of, w.flops);
         seconds[n] = graph->nodes[n].op->flags & OP_VIEW ? 0 : dmax(work, move);
     }
 }

@@ -108,11 +108,17 @@ struct node_work {
 };
 
 struct node_work blocks_work(const struct graph *graph, int64_t batch, int node);
-/* Seconds of every node at so many samples from a device's operations/s and bytes/s (0: not
- * known, no limit), of which it reaches 'efficiency' (NULL: all); views are free.
- */
-void blocks_roofline(const struct graph *graph, int64_t batch, double flops,
-                     double memory_bandwidth, const struct efficiency *efficiency,
+/* How fast a device is: operations/s and bytes/s; 0: not known, no limit. */
+struct roofline {
+    double flops, memory_bandwidth;
+    double narrow_flops, wide_flops;        /* of products, with factors of 16 bits and of 32; 0: 'flops' */
+    /* Has this operand of a node, inputs before outputs, 16 bits there, not 32? NULL: none has. */
+    bool (*is_narrow)(const struct graph *graph, int node, int operand);
+    const struct efficiency *efficiency;    /* what it reaches of that; NULL: all */
+};
+
+/* Seconds of every node at so many samples; views are free. */
+void blocks_roofline(const struct graph *graph, int64_t batch, const struct roofline *roofline,
                      double *seconds);
 
 #endif

@@ -56,6 +56,8 @@ struct plan_request {
     bool batchnorm_chosen;      /* by default, not by who asks */
     const char *policy;         /* see policy.h; NULL: the search */
     const char *optimizer;      /* its state decides the bytes per parameter */
+    enum cluster_factors factors;       /* by which figure of the devices the plan's peak is */
+    bool unknown_peak;          /* by none: float64 */
     bool exhaustive;            /* simulate every plan; refused where there is too much */
     /* What real steps have shown, the fastest first: of what is found, the first that is like one of
      * these, in order or else in all but its order, is taken; unless another one, of which nobody knows

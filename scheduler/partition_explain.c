@@ -30,11 +30,13 @@ static void add_peak(const struct search *s, struct plan *plan)
         for (int i = 0; i < plan->pipelines * plan->stages[k].replicas; i++) {
             int device = cluster_find_device(s->cluster, plan->stages[k].devices[i]);
 
-            if (s->cluster->devices[device].flops <= 0) {
+            double flops = cluster_product_flops(&s->cluster->devices[device], s->request->factors);
+
+            if (flops <= 0 || s->request->unknown_peak) {
                 plan->peak_flops = 0;
                 return;
             }
-            plan->peak_flops += s->cluster->devices[device].flops;
+            plan->peak_flops += flops;
         }
 }
 

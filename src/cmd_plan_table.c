@@ -151,7 +151,7 @@ static void print_utilization(const struct plan *plan, FILE *out)
 
     if (plan->flops <= 0)
         fprintf(out, "MFU          not known: a cost file says nothing of operations\n");
-    else if (strcmp(plan->precision, "float32") != 0)
+    else if (all <= 0 && strcmp(plan->precision, "float32") != 0)
         fprintf(out, "MFU          not known: nothing says how fast its devices are in %s\n",
                 plan->precision);
     else if (all <= 0)

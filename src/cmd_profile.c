@@ -60,6 +60,7 @@ static int read_sizes(struct profile_run *r, struct err *err)
 
 static int open_device(struct profile_run *r, bool float64, struct err *err)
 {
+    bool roofline = option_flag(r->options, "roofline", false);
     const char *name;
     int64_t threads;
     char *directory;
@@ -70,11 +71,13 @@ static int open_device(struct profile_run *r, bool float64, struct err *err)
     r->profile.backend = planning_backend(name, float64, err);
     if (!r->profile.backend)
         return -1;
-    if (r->profile.offload && !option_flag(r->options, "roofline", false) &&
+    if (r->profile.offload && !roofline &&
         planning_check_offload(NULL, r->profile.backend, err) < 0)
         return -1;
     r->profile.threads = (int)threads;
-    r->profile.device = r->profile.backend->device_open((int)threads, NULL, err);
+    r->profile.device = roofline && r->profile.backend->device_imagine
+                            ? r->profile.backend->device_imagine(NULL, err)
+                            : r->profile.backend->device_open((int)threads, NULL, err);
     if (!r->profile.device)
         return -1;
     directory = cache_directory(option_flag(r->options, "cache", true));
@@ -163,14 +166,12 @@ static struct cost *estimate(const struct profile_run *r, struct err *err)
     warn_mixed(cluster);
     if (!r->profile.offload || planning_check_offload(cluster, NULL, err) == 0)
         graph = model_build(r->profile.model, &options, err);
-    if (graph && cluster_slowest(cluster)->flops <= 0 &&
-        cluster_slowest(cluster)->memory_bandwidth <= 0)
-        err_set(err, "--cluster %s: nothing says how fast its devices are",
-                option_string(r->options, "cluster", NULL));
-    else if (graph)
-        cost = estimate_cost(graph, r->profile.n_sizes, r->sizes, cluster,
-                             cluster_slowest(cluster), states,
-                             r->profile.offload ? states : 0, true, err);
+    if (graph)
+        cost = estimate_cost(&(struct estimate){
+            .graph = graph, .n_sizes = r->profile.n_sizes, .sizes = r->sizes, .cluster = cluster,
+            .factors = planning_factors(r->profile.backend), .optimizer_states = states,
+            .offloaded = r->profile.offload ? states : 0, .steps = true,
+        }, cluster_slowest(cluster), err);
     graph_free(graph);
     cluster_free(cluster);
     return cost;
@@ -259,6 +260,9 @@ static int run_profile(struct profile_run *r, struct err *err)
     if (option_word(r->options, "format", &format, err) < 0 || read_sizes(r, err) < 0 ||
         open_model(r, err) < 0)
         return -1;
+    if (efficiency && planning_factors(r->profile.backend) != FACTORS_FLOAT32)
+        return err_set_code(err, EXIT_USAGE, "--efficiency: shares are of the speed in float32: leave out "
+                            "--precision");
     if (roofline && efficiency)
         return err_set_code(err, EXIT_USAGE, "profile: --roofline measures nothing, and "
                             "--efficiency does: give one of them");

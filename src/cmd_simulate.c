@@ -53,7 +53,8 @@ static int open_model(const struct simulate_run *r, struct planning *planning,
     if (option_int(r->options, "threads", 1, MAX_THREADS, 0, &threads, err) ||
         planning_kernels(r->options, &source->backend, err))
         return -1;
-    if (planning_on_gpu(source->backend) && planning_gpu_kernels(r->plan->precision))
+    if ((!source->backend || planning_on_gpu(source->backend)) &&
+        planning_gpu_kernels(r->plan->precision))
         source->backend = planning_gpu_kernels(r->plan->precision);
     if (optimizer_from_name(r->plan->optimizer, &kind))
         return err_set(err, "%s: optimizer: \"%s\" is not known; give the costs by --cost FILE",

@@ -234,6 +234,7 @@ static int check_place(const struct cluster *cluster, int i, struct err *err)
 static int check_device(const struct cluster *cluster, int i, struct err *err)
 {
     const struct cluster_device *d = &cluster->devices[i];
+    bool bad = false;
 
     if (d->place <= 0 || d->place >= cluster->n_places ||
         cluster->places[d->place].kind != CLUSTER_DEVICE)
@@ -241,7 +242,9 @@ static int check_device(const struct cluster *cluster, int i, struct err *err)
     /* Places are in preorder, so ascending leaves are in tree order. */
     if (i > 0 && d->place <= cluster->devices[i - 1].place)
         return err_set(err, "%s: device \"%s\" is not in tree order", cluster->name, d->id);
-    if (!is_rate(d->memory) || !is_finite_or_zero(d->flops) ||
+    for (int f = 0; f < FACTORS; f++)
+        bad |= !is_finite_or_zero(d->product_flops[f]);
+    if (bad || !is_rate(d->memory) || !is_finite_or_zero(d->flops) ||
         !is_finite_or_zero(d->memory_bandwidth) || d->cores < 0 || d->rank < -1)
         return err_set(err, "%s: device \"%s\": a figure is out of range", cluster->name,
                        d->id);
@@ -452,6 +455,11 @@ char *cluster_mixed(const struct cluster *cluster, const char *taken)
     return text;
 }
 
+double cluster_product_flops(const struct cluster_device *device, enum cluster_factors factors)
+{
+    return factors == FACTORS_FLOAT32 ? device->flops : device->product_flops[factors];
+}
+
 /* What is not known is not slower than what is. */
 static bool is_slower(const struct cluster_device *a, const struct cluster_device *b)
 {
@@ -512,6 +520,9 @@ const struct cluster_device *cluster_device_at(const struct cluster *cluster, in
 
 static bool same_device(const struct cluster_device *a, const struct cluster_device *b)
 {
+    for (int f = 0; f < FACTORS; f++)
+        if (a->product_flops[f] != b->product_flops[f])
+            return false;
     return strcmp(a->kind, b->kind) == 0 && a->memory == b->memory && a->flops == b->flops &&
            a->memory_bandwidth == b->memory_bandwidth && a->efficiency == b->efficiency &&
            a->cores == b->cores;

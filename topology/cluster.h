@@ -51,6 +51,13 @@ struct cluster_place {
     int cores;              /* CPU cores that all below it share; 0: not limited here */
 };
 
+/* What factors of products (MatMul, Conv, Attention) may be rounded to, for the units of a GPU that take
+ * no others.
+ */
+enum cluster_factors { FACTORS_FLOAT32, FACTORS_TF32, FACTORS_BF16, FACTORS_FP16, FACTORS };
+/* Of --precision, and of the device's key; from FACTORS_TF32 on. */
+extern const char *const cluster_factors_names[FACTORS], *const cluster_factors_keys[FACTORS];
+
 struct cluster_device {
     char *id;               /* "n1/cpu0", "n1/gpu3"; "0" … for flat: */
     int place;              /* its leaf */
@@ -58,6 +65,7 @@ struct cluster_device {
     char *kind;             /* "cpu", "V100-SXM2-32GB": which cost file describes it; "": any */
     double memory;          /* bytes it may use; INFINITY: no limit was given */
     double flops;           /* float32 operations/s, 0: unknown (roofline) */
+    double product_flops[FACTORS];  /* the same of products with such factors; float32's is 0 */
     double memory_bandwidth;/* bytes/s, 0: unknown */
     int efficiency;         /* what it reaches of both: one of 'efficiencies', from 1; 0: all */
     int cores;              /* CPU devices: threads it runs; 0 otherwise */
@@ -102,8 +110,8 @@ struct cluster_link {
  * memory=32e9", a machine and a number of nodes such as "dgx-h100:16" (machine.h), or the path
  * of a topology file (tasuki-topo, version 1).
  *
- * flat: needs bandwidth and takes latency, memory, flops, memory-bandwidth. tree: needs inside
- * and across and takes latency (across), inside-latency, memory, flops, memory-bandwidth.
+ * flat: needs bandwidth and takes latency, memory, flops, flops-tf32, flops-bf16, flops-fp16,
+ * memory-bandwidth. tree: needs inside and across and takes the same and inside-latency.
  * Sizes take K, M, G, T (1024) and KB, MB, GB, TB (1000). Left out: no latency, no limit.
  */
 struct cluster *cluster_open(const char *spec, struct err *err);
@@ -191,6 +199,8 @@ char *cluster_mixed(const struct cluster *cluster, const char *taken);
 const struct cluster_device *cluster_slowest(const struct cluster *cluster);
 /* Of one of its kinds. */
 const struct cluster_device *cluster_slowest_of(const struct cluster *cluster, const char *kind);
+/* Operations/s of products with such factors; 0: not known. */
+double cluster_product_flops(const struct cluster_device *device, enum cluster_factors factors);
 /* Nodes that have devices; a cluster without nodes is one. */
 int cluster_nodes(const struct cluster *cluster);
 /* The first device whose leaf is not before 'place'; n_devices: there is none. */

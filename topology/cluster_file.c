@@ -17,6 +17,8 @@
 
 const char *const cluster_kind_names[] = { "root", "switch", "node", "island", "device" };
 const char *const cluster_algorithm_names[] = { "ring", "tree", "hierarchical", "best" };
+const char *const cluster_factors_names[FACTORS] = { "float32", "tf32", "bf16", "fp16" };
+const char *const cluster_factors_keys[FACTORS] = { "flops", "flops_tf32", "flops_bf16", "flops_fp16" };
 const char *const cluster_origin_names[] = { "measured", "reported", "table" };
 
 /* What is being built of a file. A "#" in a name is its number: of nodes in the cluster, of
@@ -136,6 +138,17 @@ static int read_figures(struct json_reader *r, struct build *b, struct cluster_p
     return 0;
 }
 
+static int read_products(struct json_reader *r, struct cluster_device *device, struct err *err)
+{
+    static const double none = 0;
+
+    for (int f = FACTORS_TF32; f < FACTORS; f++)
+        if (json_get_number(r, cluster_factors_keys[f], 0, MOST, &none, &device->product_flops[f],
+                            err))
+            return -1;
+    return 0;
+}
+
 static int read_device(struct json_reader *r, struct cluster *cluster,
                        struct cluster_device *device, struct err *err)
 {
@@ -150,6 +163,7 @@ static int read_device(struct json_reader *r, struct cluster *cluster,
         json_get_number(r, "flops", 0, MOST, &none, &device->flops, err) ||
         json_get_number(r, "memory_bandwidth", 0, MOST, &none, &device->memory_bandwidth,
                         err) ||
+        read_products(r, device, err) ||
         json_get_int(r, "rank", -1, INT32_MAX, &no_rank, &rank, err) ||
         efficiency_read(r, &efficiency, err))
         return -1;
@@ -187,6 +201,7 @@ static int add_device(struct cluster *cluster, const char *id, int parent,
     device = &cluster->devices[index];
     device->memory = like->memory;
     device->flops = like->flops;
+    memcpy(device->product_flops, like->product_flops, sizeof(device->product_flops));
     device->memory_bandwidth = like->memory_bandwidth;
     device->efficiency = like->efficiency;
     device->cores = figures->cores;

@@ -18,13 +18,17 @@
 
 enum key {
     KEY_BANDWIDTH, KEY_INSIDE, KEY_ACROSS, KEY_LATENCY, KEY_INSIDE_LATENCY, KEY_MEMORY,
-    KEY_FLOPS, KEY_MEMORY_BANDWIDTH, N_KEYS
+    KEY_FLOPS, KEY_FLOPS_TF32, KEY_FLOPS_BF16, KEY_FLOPS_FP16, KEY_MEMORY_BANDWIDTH, N_KEYS
 };
 
 static const char *const key_names[N_KEYS] = {
     "bandwidth", "inside", "across", "latency", "inside-latency", "memory", "flops",
-    "memory-bandwidth",
+    "flops-tf32", "flops-bf16", "flops-fp16", "memory-bandwidth",
 };
+
+/* Of a device. */
+#define SPEEDS (1u << KEY_FLOPS | 1u << KEY_FLOPS_TF32 | 1u << KEY_FLOPS_BF16 | 1u << KEY_FLOPS_FP16 | \
+                1u << KEY_MEMORY_BANDWIDTH)
 
 /* Which keys each form takes and needs. */
 static const struct form {
@@ -32,12 +36,12 @@ static const struct form {
     unsigned takes, needs;
 } forms[] = {
     { "flat:", "flat:16,bandwidth=1e9,memory=16e9",
-               1u << KEY_BANDWIDTH | 1u << KEY_LATENCY | 1u << KEY_MEMORY | 1u << KEY_FLOPS |
-               1u << KEY_MEMORY_BANDWIDTH, 1u << KEY_BANDWIDTH },
+               1u << KEY_BANDWIDTH | 1u << KEY_LATENCY | 1u << KEY_MEMORY | SPEEDS,
+               1u << KEY_BANDWIDTH },
     { "tree:", "tree:4x8,inside=150e9,across=12.5e9,memory=32e9",
                1u << KEY_INSIDE | 1u << KEY_ACROSS | 1u << KEY_LATENCY |
-               1u << KEY_INSIDE_LATENCY | 1u << KEY_MEMORY | 1u << KEY_FLOPS |
-               1u << KEY_MEMORY_BANDWIDTH, 1u << KEY_INSIDE | 1u << KEY_ACROSS },
+               1u << KEY_INSIDE_LATENCY | 1u << KEY_MEMORY | SPEEDS,
+               1u << KEY_INSIDE | 1u << KEY_ACROSS },
 };
 
 struct settings {
@@ -160,6 +164,8 @@ static void add_device(struct cluster *cluster, const char *id, int parent, doub
 
     device->memory = settings->value[KEY_MEMORY];
     device->flops = settings->value[KEY_FLOPS];
+    for (int f = FACTORS_TF32; f < FACTORS; f++)
+        device->product_flops[f] = settings->value[KEY_FLOPS_TF32 + f - FACTORS_TF32];
     device->memory_bandwidth = settings->value[KEY_MEMORY_BANDWIDTH];
 }
 

@@ -68,6 +68,9 @@ static void add_device_json(json_t *object, const struct cluster *cluster,
     set_number(object, "memory", device->memory);
     if (device->flops > 0)
         set_number(object, "flops", device->flops);
+    for (int f = FACTORS_TF32; f < FACTORS; f++)
+        if (device->product_flops[f] > 0)
+            set_number(object, cluster_factors_keys[f], device->product_flops[f]);
     if (device->memory_bandwidth > 0)
         set_number(object, "memory_bandwidth", device->memory_bandwidth);
     if (device->efficiency)

@@ -160,6 +160,7 @@ static void copy_inside(struct cluster *to, int parent, const struct cluster *fr
             free(id);
             copy->memory = d->memory;
             copy->flops = d->flops;
+            memcpy(copy->product_flops, d->product_flops, sizeof(copy->product_flops));
             copy->memory_bandwidth = d->memory_bandwidth;
             copy->cores = d->cores;
             place = copy->place;

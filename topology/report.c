@@ -91,6 +91,9 @@ static void write_device(FILE *out, const struct cluster *cluster, int place)
         fprintf(out, ", %.3g TFLOP/s", d->flops / 1e12);
     else if (d->flops > 0)
         fprintf(out, ", %.3g GFLOP/s", d->flops / 1e9);
+    for (int f = FACTORS_TF32; f < FACTORS; f++)
+        if (d->product_flops[f] > 0)
+            fprintf(out, ", %.3g in %s", d->product_flops[f] / 1e12, cluster_factors_names[f]);
 }
 
 static void write_place(FILE *out, const struct cluster *cluster, int place)

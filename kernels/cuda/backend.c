@@ -43,7 +43,7 @@ static void device_close(struct device *device)
 {
     if (!device)
         return;
-    if (device->n_fallbacks)
+    if (device->n_fallbacks && device->cuda != &cuda_absent)
         log_info("cuda: %d kernel%s ran on the host: %s", device->n_fallbacks,
                  device->n_fallbacks == 1 ? "" : "s", device->fallbacks);
     if (device->n_recordings)
@@ -81,12 +81,13 @@ static bool refuses_chains(void)
     return said && strcmp(said, "0") == 0;
 }
 
-static int open_all(struct device *d, const char *address, struct err *err)
+/* 'address' is that of a GPU, or the kind of one that is 'absent'. */
+static int open_all(struct device *d, const char *address, bool absent, struct err *err)
 {
     if (read_scores(d, err) < 0)
         return -1;
     d->no_chains = refuses_chains();
-    d->cuda = load_runtime(err);
+    d->cuda = absent ? &cuda_absent : load_runtime(err);
     d->gpu = d->cuda ? d->cuda->open(address, err) : NULL;
     if (!d->gpu)
         return -1;
@@ -99,27 +100,46 @@ static int open_all(struct device *d, const char *address, struct err *err)
     return d->reference_stream ? 0 : -1;
 }
 
-static struct device *device_open(int threads, const char *address, struct err *err)
+static struct device *open_one(const char *address, bool absent, struct err *err)
 {
     struct device *d = mem_new(1, sizeof(*d));
 
-    (void)threads;
-    if (open_all(d, address, err) == 0)
+    if (open_all(d, address, absent, err) == 0)
         return d;
     device_close(d);
     return NULL;
 }
 
-/* The name is the key of measured costs. */
-static struct device *device_open_tf32(int threads, const char *address, struct err *err)
+static struct device *device_open(int threads, const char *address, struct err *err)
 {
-    struct device *d = device_open(threads, address, err);
+    (void)threads;
+    return open_one(address, false, err);
+}
 
+static struct device *device_imagine(const char *kind, struct err *err)
+{
+    return open_one(kind, true, err);
+}
+
+/* The name is the key of measured costs. */
+static struct device *make_tf32(struct device *d)
+{
     if (d) {
         d->tf32 = true;
         snprintf(d->name, sizeof(d->name), "%s, TF32", d->cuda->name(d->gpu));
     }
     return d;
+}
+
+static struct device *device_open_tf32(int threads, const char *address, struct err *err)
+{
+    (void)threads;
+    return make_tf32(open_one(address, false, err));
+}
+
+static struct device *device_imagine_tf32(const char *kind, struct err *err)
+{
+    return make_tf32(open_one(kind, true, err));
 }
 
 #define AMPERE 80               /* sm_80: the first with bfloat16 and TF32 */
@@ -131,10 +151,8 @@ static bool is_before_ampere(const struct device *d)
     return architecture && strtol(architecture + 3, NULL, 10) < AMPERE;
 }
 
-static struct device *device_open_bf16(int threads, const char *address, struct err *err)
+static struct device *make_bf16(struct device *d, struct err *err)
 {
-    struct device *d = device_open(threads, address, err);
-
     if (!d)
         return NULL;
     if (is_before_ampere(d)) {
@@ -148,16 +166,36 @@ static struct device *device_open_bf16(int threads, const char *address, struct 
     return d;
 }
 
-static struct device *device_open_fp16(int threads, const char *address, struct err *err)
+static struct device *device_open_bf16(int threads, const char *address, struct err *err)
 {
-    struct device *d = device_open(threads, address, err);
+    (void)threads;
+    return make_bf16(open_one(address, false, err), err);
+}
 
+static struct device *device_imagine_bf16(const char *kind, struct err *err)
+{
+    return make_bf16(open_one(kind, true, err), err);
+}
+
+static struct device *make_fp16(struct device *d)
+{
     if (!d)
         return NULL;
     d->tf32 = !is_before_ampere(d);
     d->narrow = CUDA_FLOAT16;
     snprintf(d->name, sizeof(d->name), "%s, FP16", d->cuda->name(d->gpu));
     return d;
+}
+
+static struct device *device_open_fp16(int threads, const char *address, struct err *err)
+{
+    (void)threads;
+    return make_fp16(open_one(address, false, err));
+}
+
+static struct device *device_imagine_fp16(const char *kind, struct err *err)
+{
+    return make_fp16(open_one(kind, true, err));
 }
 
 static const char *device_name(const struct device *device)
@@ -393,6 +431,7 @@ static const void *collectives(struct device *device, struct err *err)
 const struct backend backend_cuda = {
     .name = "cuda",
     .device_open = device_open,
+    .device_imagine = device_imagine,
     .device_close = device_close,
     .device_name = device_name,
     .supports = cuda_supports,
@@ -448,10 +487,13 @@ static void make_others(void)
     tf32 = bf16 = fp16 = backend_cuda;
     tf32.name = "cuda-tf32";
     tf32.device_open = device_open_tf32;
+    tf32.device_imagine = device_imagine_tf32;
     bf16.name = "cuda-bf16";
     bf16.device_open = device_open_bf16;
+    bf16.device_imagine = device_imagine_bf16;
     fp16.name = "cuda-fp16";
     fp16.device_open = device_open_fp16;
+    fp16.device_imagine = device_imagine_fp16;
 }
 
 const struct backend *cuda_tf32(void)

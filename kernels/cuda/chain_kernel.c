@@ -39,10 +39,10 @@ char *chain_whole(const char *text)
     return whole;
 }
 
-/* Code for another GPU, or another CUDA, is of no use. */
+/* Code for another GPU, or another CUDA, is of no use, and one that is absent has none. */
 static char *path_of(const struct device *device, const char *whole)
 {
-    char *directory = cache_of_run(), *subject, *path, hex[17];
+    char *directory = device->cuda == &cuda_absent ? NULL : cache_of_run(), *subject, *path, hex[17];
 
     if (!directory)
         return NULL;

@@ -164,6 +164,9 @@ int cuda_kernel_run(struct kernel *kernel, struct stream *stream,
 /* Kernels of this device that the reference runs: how many, and their operators. */
 int cuda_fallbacks(const struct device *device, const char **names);
 
+/* absent.c: the table of a GPU that is not here. */
+extern const struct cuda_runtime cuda_absent;
+
 /* update.c */
 void cuda_free_room(struct stream *stream);
 int cuda_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, void *y,

@@ -12,22 +12,27 @@
 
 struct err;
 
-/* The cost file of a graph with its loss at 'sizes' (ascending), whatever batch it was built for,
- * on a device of 'cluster', which has flops or a memory bandwidth. 'optimizer_states' arrays for
- * each parameter, of which 'offloaded' are in memory of the host; 'steps': with what runs in a
- * step, as no backend has lowered it.
- */
-struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t *sizes,
-                           const struct cluster *cluster, const struct cluster_device *device,
-                           int optimizer_states, int offloaded, bool steps, struct err *err);
-/* Does anything say how fast devices of that kind are? */
+/* What is to be estimated. */
+struct estimate {
+    const struct graph *graph;      /* with its loss, whatever batch it was built for */
+    int n_sizes;
+    const int64_t *sizes;           /* ascending */
+    const struct cluster *cluster;
+    enum cluster_factors factors;   /* of products; FACTORS_BF16, FACTORS_FP16: values between them, too */
+    int optimizer_states;           /* arrays for each parameter */
+    int offloaded;                  /* of these, in memory of the host */
+    bool steps;                     /* with what runs in a step, as no backend has lowered it */
+};
+
+/* The cost file, on a device of the cluster of which the speed is known. */
+struct cost *estimate_cost(const struct estimate *estimate, const struct cluster_device *device,
+                           struct err *err);
+/* Does anything say how fast devices of that kind are, in float32? */
 bool estimate_knows(const struct cluster *cluster, const char *kind);
 /* The same on each kind of its devices of which that is so, the slowest of a kind by its figures
  * standing for it, as one cost; of more than COST_MOST_KINDS on the slowest of all. Fails where
  * nothing says how fast any of them is.
  */
-struct cost *estimate_kinds(const struct graph *built, int n_sizes, const int64_t *sizes,
-                            const struct cluster *cluster, int optimizer_states, int offloaded,
-                            bool steps, struct err *err);
+struct cost *estimate_kinds(const struct estimate *estimate, struct err *err);
 
 #endif

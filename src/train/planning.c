@@ -92,6 +92,14 @@ const char *planning_suited(const char *kernels, const char *gpu, int architectu
     return of_gpus[i].instead;
 }
 
+enum cluster_factors planning_factors(const struct backend *backend)
+{
+    for (int f = FACTORS_TF32; backend && f < FACTORS; f++)
+        if (strcmp(backend->name, planning_gpu_kernels(cluster_factors_names[f])) == 0)
+            return (enum cluster_factors)f;
+    return FACTORS_FLOAT32;
+}
+
 const char *planning_precision(const struct backend *backend, bool float64)
 {
     for (size_t i = 0; backend && i < N_OF_GPUS; i++)
@@ -314,10 +322,12 @@ struct cost *planning_cost(const struct planning *planning, struct err *err)
     n = choose_sizes(&p->request, sizes);
     graph = built_graph(built, group ? sizes[0] : PROBE, group, err);
     if (graph)
-        cost = estimate_kinds(graph, n, sizes, p->cluster,
-                              optimizer_states(p->optimizer.kind) + p->averaged,
-                              p->request.offload ? optimizer_states(p->optimizer.kind) : 0,
-                              false, err);
+        cost = estimate_kinds(&(struct estimate){
+            .graph = graph, .n_sizes = n, .sizes = sizes, .cluster = p->cluster,
+            .factors = planning_factors(p->backend),
+            .optimizer_states = optimizer_states(p->optimizer.kind) + p->averaged,
+            .offloaded = p->request.offload ? optimizer_states(p->optimizer.kind) : 0,
+        }, err);
     if (!p->built)
         built_free(built);
     return cost;
@@ -383,9 +393,6 @@ static void complete_plan(struct plan *plan, const struct planning *p)
     set_text(&plan->optimizer, optimizer_name(p->optimizer.kind));
     set_text(&plan->command, p->command);
     plan->batchnorm_samples = p->request.batchnorm_samples;
-    /* What a cluster says of its devices is their speed in float32. */
-    if (strcmp(plan->precision, "float32") != 0)
-        plan->peak_flops = 0;
     plan->flops = iteration_flops(p, plan);
     plan_set_freeze(plan, p->model_options.n_freeze, p->model_options.freeze);
 }
@@ -414,6 +421,8 @@ struct plan *planning_run(const struct planning *planning, char **why, struct er
     }
     request.optimizer = optimizer_name(planning->optimizer.kind);
     request.memory_of = memory_of;
+    request.factors = planning_factors(planning->backend);
+    request.unknown_peak = planning->model_options.real == DTYPE_F64;
     request.user = &own;
     request.n_tried = trials_shapes(&key, request.global_batch, &tried, &request.doubt);
     request.tried = tried;
@@ -446,18 +455,56 @@ int planning_check_offload(const struct cluster *cluster, const struct backend *
 
 /* Without a run ------------------------------------------------------------------------ */
 
+/* As planning_suited() for a GPU that is here: bfloat16 is float16 where a device has a figure for that
+ * alone, since GPUs before Ampere have no other.
+ */
+static const char *suited_elsewhere(const char *kernels, const struct cluster *cluster)
+{
+    for (int d = 0; d < cluster->n_devices && strcmp(kernels, "cuda-bf16") == 0; d++) {
+        const struct cluster_device *device = &cluster->devices[d];
+
+        if (device->product_flops[FACTORS_BF16] <= 0 && device->product_flops[FACTORS_FP16] > 0) {
+            log_warning("%s has no \"%s\", and has \"%s\": computed is in float16, with loss scaling",
+                        device->kind, cluster_factors_keys[FACTORS_BF16],
+                        cluster_factors_keys[FACTORS_FP16]);
+            return "cuda-fp16";
+        }
+    }
+    return kernels;
+}
+
+/* A GPU that is described elsewhere is imagined, whatever is here; so is one where nothing is to be
+ * measured and none is here.
+ */
+static int open_gpu(struct planning *p, const char *kernels, struct err *err)
+{
+    bool elsewhere = is_elsewhere(p->cluster);
+    struct err why = { 0 };
+
+    if (elsewhere && !p->cost)
+        kernels = suited_elsewhere(kernels, p->cluster);
+    else if (!elsewhere)
+        kernels = planning_suited(kernels, "the GPU", gpu_architecture(p->gpu), true);
+    p->backend = planning_backend(kernels, false, err);
+    if (!p->backend)
+        return -1;
+    p->device = elsewhere ? NULL : p->backend->device_open(p->threads, p->gpu, &why);
+    if (!p->device && !elsewhere && !p->cost) {
+        *err = why;
+        return -1;
+    }
+    if (!p->device)
+        p->device = p->backend->device_imagine(cluster_slowest(p->cluster)->kind, err);
+    return p->device ? 0 : -1;
+}
+
 static int open_device(struct planning *p, const struct planning_source *source,
                        struct err *err)
 {
-    const char *kernels = source->backend;
-
-    if (planning_on_gpu(kernels))
-        kernels = planning_suited(kernels, "the GPU", gpu_architecture(p->gpu), true);
-    p->backend = planning_backend(kernels, source->float64, err);
+    if (planning_on_gpu(source->backend) && !source->float64)
+        return open_gpu(p, source->backend, err);
+    p->backend = planning_backend(source->backend, source->float64, err);
     p->device = p->backend ? p->backend->device_open(p->threads, p->gpu, err) : NULL;
-    if (p->backend && !p->device && planning_on_gpu(kernels) && is_elsewhere(p->cluster))
-        err_hint(err, "to plan in float32 for GPUs that are elsewhere, leave out --device and "
-                 "--precision");
     return p->device ? 0 : -1;
 }
 

@@ -74,6 +74,8 @@ const char *planning_gpu_kernels(const char *precision);
 const char *planning_suited(const char *kernels, const char *gpu, int architecture, bool say);
 /* The word of --precision for what a backend computes in; 'backend' may be NULL. */
 const char *planning_precision(const struct backend *backend, bool float64);
+/* What factors of products are rounded to with it. */
+enum cluster_factors planning_factors(const struct backend *backend);
 /* Is it a backend of GPUs? NULL is none. */
 bool planning_on_gpu(const char *kernels);
 /* Kernels by name; NULL: cpu, or reference for float64, which no other has. */

@@ -883,6 +883,58 @@ END
     ! grep -q 'inf\|nan' table || false
 }
 
+# value FILE EXPRESSION of what that JSON file has: $value.
+value() {
+    value=$(python3 -c 'import json, sys; it = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$@")
+}
+
+@test "in 16 bits, and on GPUs, a model is planned for a described machine that is elsewhere, with no GPU" {
+    local flops memory precision words machine
+    local -A seconds peak used
+    unset TASUKI_NVML
+    words=("$srcdir/etc/demo/digits.onnx" --data "$srcdir/etc/demo/digits-train.safetensors"
+        --global-batch 32)
+    # As fast as its products are, and nothing else: half the time at twice the speed.
+    machine=flat:2,bandwidth=1e15,flops=1e9,flops-tf32=2e9,flops-bf16=4e9,flops-fp16=4e9
+    for precision in float32 tf32 bf16 fp16; do
+        "$TASUKI" plan "${words[@]}" --cluster $machine --device cuda --precision $precision \
+            --stages 2 --replicas 1,1 --micro-batches 1 -o plan.json >table
+        grep -q "MFU .* TFLOP/s" table
+        value plan.json 'it["iteration_seconds"]'; seconds[$precision]=$value
+        value plan.json 'it["peak_flops"]'; peak[$precision]=$value
+        value plan.json 'it["stages"][0]["memory"]'; used[$precision]=$value
+        grep -q "\"precision\": \"$precision\"" plan.json
+        # Forecast as it is planned, by itself.
+        "$TASUKI" simulate plan.json --data "$srcdir/etc/demo/digits-train.safetensors" \
+            --cluster $machine --format json >simulated
+        value simulated 'it["iteration_seconds"]'
+        awk -v a="$value" -v b="${seconds[$precision]}" 'BEGIN { exit !(a > 0.999 * b && a < 1.001 * b) }'
+    done
+    awk -v a="${peak[float32]}" -v b="${peak[tf32]}" -v c="${peak[bf16]}" 'BEGIN { exit !(b == 2 * a && c == 4 * a) }'
+    awk -v a="${seconds[float32]}" -v b="${seconds[tf32]}" -v c="${seconds[bf16]}" -v d="${seconds[fp16]}" \
+        'BEGIN { print a, b, c, d; exit !(b < 0.55 * a && c < 0.3 * a && c == d) }'
+    [ "${used[tf32]}" = "${used[float32]}" ]
+    awk -v a="${used[float32]}" -v b="${used[bf16]}" 'BEGIN { print a, b; exit !(b < a) }'
+    # Nobody says how fast: one error, with the figure; costs that are given do without.
+    run "$TASUKI" plan "${words[@]}" --cluster flat:2,bandwidth=1e9,flops=1e9 --precision bf16
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"nothing says how fast its devices are in bf16"*flops_bf16*flops-bf16*"--cost FILE"* ]]
+    "$TASUKI" profile "${words[@]:0:3}" --roofline --cluster $machine --precision bf16 \
+        --batch-size 8,16 -o cost.json
+    "$TASUKI" plan "${words[@]}" --cluster flat:2,bandwidth=1e9 --precision bf16 --cost cost.json \
+        --device cuda -o plan.json
+    grep -q '"precision": "bf16"' plan.json
+    run "$TASUKI" profile "${words[@]:0:3}" --efficiency --cluster $machine --precision bf16
+    [ "$status" -ne 0 ]
+    # What a GPU before Ampere has.
+    run "$TASUKI" plan "${words[@]}" --cluster rannc-v100:1 --precision bf16 -o plan.json
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *'V100-SXM2-32GB has no "flops_bf16", and has "flops_fp16": computed is in float16'* ]]
+    grep -q '"precision": "fp16"' plan.json
+}
+
 @test "a model is planned for a described machine, with its memory exact" {
     demo=$srcdir/etc/demo
     machine=$flat,flops=1e12,memory-bandwidth=1e11

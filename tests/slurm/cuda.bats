@@ -668,6 +668,30 @@ json.dump(json.load(open("run/step-00000003/state.json"))["plan"], open("plan.js
     grep -q '"library":"[^"]*, CUDA-aware"' cuda.jsonl
 }
 
+# The stand-ins' libraries want next to no scratch.
+@test "memory that is planned for a GPU that is not here is that of one that is, but for libraries' scratch" {
+    local network precision where
+    for network in causal transformer cnn; do
+        take_small $network
+        [ $network != causal ] || model="$model --loss cross-entropy:y,t"
+        [ $network != cnn ] || model="$model --batchnorm-samples 2"
+        model="${model/--threads 1/} --cluster flat:2,bandwidth=1e9 --micro-batches 2"
+        model="${model/--steps 3 --lr 0.03/} --stages 2 --replicas 1,1 --schedule 1f1b --device cuda"
+        for precision in float32 bf16; do
+            on_fake "$TASUKI" plan $model --precision $precision -o here.json >/dev/null
+            "$TASUKI" plan $model --precision $precision -o elsewhere.json >/dev/null
+            python3 - $network <<'END'
+import json, sys
+here, elsewhere = ([stage["memory"] for stage in json.load(open(f"{where}.json"))["stages"]]
+                   for where in ("here", "elsewhere"))
+scratch = (256 if sys.argv[1] == "cnn" else 32) << 20
+print(here, elsewhere)
+assert all(abs(b - a - scratch) <= 16384 for a, b in zip(here, elsewhere))
+END
+        done
+    done
+}
+
 @test "a checkpoint of a GPU is gone on with on a CPU" {
     "$TASUKI" train $model --log cpu.jsonl --stages 1 --micro-batches 1
     on_fake "$TASUKI" train ${model/--steps 3/--steps 2} --device cuda --log cuda.jsonl \

@@ -284,7 +284,7 @@ static struct cost *estimate(const struct graph *built)
     if (autodiff(graph, stage, blocks->n, &ad, &stage, &err))
         fail_msg("%s", err.text);
     seconds = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(double));
-    blocks_roofline(graph, 4, 1e3, 1e3, NULL, seconds);
+    blocks_roofline(graph, 4, &(struct roofline){ .flops = 1e3, .memory_bandwidth = 1e3 }, seconds);
     cost = blocks_cost(blocks, 1,
                        &(struct block_timing){ 4, graph, &ad, stage, seconds, NULL, NULL, NULL, NULL,
                                                 NULL },
@@ -328,17 +328,48 @@ static void a_roofline_takes_the_slower_of_work_and_memory(void **state)
     for (int n = 0; n < g->n_nodes; n++)
         if (strcmp(g->nodes[n].name, "lin0") == 0)
             lin = n;
-    blocks_roofline(g, 4, 1, 0, NULL, seconds);
+    blocks_roofline(g, 4, &(struct roofline){ .flops = 1 }, seconds);
     assert_true(seconds[lin] == 2.0 * 4 * WIDTH * WIDTH);
-    blocks_roofline(g, 4, 0, 1, NULL, seconds);
+    blocks_roofline(g, 4, &(struct roofline){ .memory_bandwidth = 1 }, seconds);
     assert_true(seconds[lin] == 4.0 * (4 * WIDTH + WIDTH * WIDTH + 4 * WIDTH));
     /* A share of the operations leaves bytes as they were, and the other way round. */
     half.curves[EFFICIENCY_MATMUL].n = 1;
     half.curves[EFFICIENCY_MATMUL].points[0] = (struct efficiency_point){ 1, 0.5 };
-    blocks_roofline(g, 4, 1, 0, &half, seconds);
+    blocks_roofline(g, 4, &(struct roofline){ .flops = 1, .efficiency = &half }, seconds);
     assert_true(seconds[lin] == 2 * 2.0 * 4 * WIDTH * WIDTH);
-    blocks_roofline(g, 4, 0, 1, &half, seconds);
+    blocks_roofline(g, 4, &(struct roofline){ .memory_bandwidth = 1, .efficiency = &half }, seconds);
     assert_true(seconds[lin] == 4.0 * (4 * WIDTH + WIDTH * WIDTH + 4 * WIDTH));
+    graph_free(g);
+}
+
+/* Of a product: what it reads. */
+static bool reads_narrow(const struct graph *graph, int node, int operand)
+{
+    return strcmp(graph->nodes[node].name, "lin0") == 0 && operand < graph->nodes[node].n_inputs;
+}
+
+static void what_is_narrow_takes_half_the_bytes_and_products_their_own_speed(void **state)
+{
+    struct graph *g = build(4);
+    double seconds[16], wide[16];
+    int lin = -1, other = -1;
+
+    (void)state;
+    for (int n = 0; n < g->n_nodes; n++)
+        if (strcmp(g->nodes[n].name, "lin0") == 0)
+            lin = n;
+        else if (g->nodes[n].op->flags & OP_MATMUL)
+            other = n;
+    assert_true(lin >= 0 && other >= 0);
+    blocks_roofline(g, 4, &(struct roofline){ .flops = 1, .narrow_flops = 8, .wide_flops = 2,
+                                              .is_narrow = reads_narrow }, seconds);
+    blocks_roofline(g, 4, &(struct roofline){ .flops = 1 }, wide);
+    assert_true(8 * seconds[lin] == wide[lin] && 2 * seconds[other] == wide[other]);
+    for (int n = 0; n < g->n_nodes; n++)
+        assert_true(seconds[n] == wide[n] || g->nodes[n].op->flags & OP_MATMUL);
+    blocks_roofline(g, 4, &(struct roofline){ .memory_bandwidth = 1, .is_narrow = reads_narrow },
+                    seconds);
+    assert_true(seconds[lin] == 2.0 * (4 * WIDTH + WIDTH * WIDTH) + 4.0 * 4 * WIDTH);
     graph_free(g);
 }
 
@@ -353,6 +384,7 @@ int main(void)
         cmocka_unit_test(the_workspace_of_a_program_is_what_lives_beside_what_is_kept),
         cmocka_unit_test(a_graph_gives_the_costs_of_any_batch_and_is_left_as_it_was),
         cmocka_unit_test(a_roofline_takes_the_slower_of_work_and_memory),
+        cmocka_unit_test(what_is_narrow_takes_half_the_bytes_and_products_their_own_speed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

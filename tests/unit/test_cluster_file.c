@@ -123,6 +123,8 @@ static void assert_same(const struct cluster *a, const struct cluster *b)
         assert_int_equal(a->devices[i].rank, b->devices[i].rank);
         assert_true(a->devices[i].memory == b->devices[i].memory);
         assert_true(a->devices[i].flops == b->devices[i].flops);
+        for (int f = 0; f < FACTORS; f++)
+            assert_true(a->devices[i].product_flops[f] == b->devices[i].product_flops[f]);
         assert_true(efficiency_share(cluster_efficiency(a, &a->devices[i]), EFFICIENCY_MATMUL,
                                      3e7) ==
                     efficiency_share(cluster_efficiency(b, &b->devices[i]), EFFICIENCY_MATMUL,
@@ -133,7 +135,8 @@ static void assert_same(const struct cluster *a, const struct cluster *b)
 static void what_is_written_is_read_back(void **state)
 {
     static const char *const specs[] = {
-        "flat:5,bandwidth=1e9,latency=2e-6,memory=16e9,flops=1e12,memory-bandwidth=1e11",
+        "flat:5,bandwidth=1e9,latency=2e-6,memory=16e9,flops=1e12,flops-tf32=2e12,flops-bf16=4e12,"
+        "flops-fp16=8e12,memory-bandwidth=1e11",
         "tree:3x4,inside=150e9,across=12.5e9",
     };
     struct err err = { 0 };
