@@ -864,17 +864,6 @@ END
     refused 2 "leave one of them out" --device cuda --backend cpu
 }
 
-@test "to plan in 16 bits for GPUs elsewhere needs one here, and what does without is said" {
-    local demo=$srcdir/etc/demo
-    run env CUDA_VISIBLE_DEVICES= "$TASUKI" plan "$demo/digits.onnx" \
-        --data "$demo/digits-train.safetensors" --cluster dgx-h100:1 --global-batch 64 \
-        --precision bf16 -q -o plan.json
-    echo "$output"
-    [ "$status" -ne 0 ] && [ "${#lines[@]}" -eq 1 ]
-    [[ "$output" == *"leave out --device and --precision" || "$output" == *"not in this build" ||
-        "$output" == *"is not installed"* ]]
-}
-
 @test "what costs nothing is planned without dividing by it" {
     sed -i -E 's/("forward"|"dgrad"|"wgrad"): [0-9]/\1: 0/g' cost.json
     plan >table
