@@ -214,7 +214,7 @@ static void set_efficiency(struct cluster *cluster, double flops, double memory_
                             leaf->source ? "; " : "");
         d->flops = flops;
         d->memory_bandwidth = memory_bandwidth;
-        d->efficiency = number;
+        d->efficiency[FACTORS_FLOAT32] = number;
         leaf->source = cluster_add_source(cluster, source);
         free(source);
     }

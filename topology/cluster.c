@@ -150,9 +150,13 @@ int cluster_add_efficiency(struct cluster *cluster, const struct efficiency *eff
 }
 
 const struct efficiency *cluster_efficiency(const struct cluster *cluster,
-                                            const struct cluster_device *device)
+                                            const struct cluster_device *device,
+                                            enum cluster_factors factors)
 {
-    return device->efficiency ? &cluster->efficiencies[device->efficiency - 1] : NULL;
+    int number = device->efficiency[factors] ? device->efficiency[factors]
+                                             : device->efficiency[FACTORS_FLOAT32];
+
+    return number ? &cluster->efficiencies[number - 1] : NULL;
 }
 
 static void *copy_of(const void *items, size_t n, size_t size)
@@ -521,11 +525,10 @@ const struct cluster_device *cluster_device_at(const struct cluster *cluster, in
 static bool same_device(const struct cluster_device *a, const struct cluster_device *b)
 {
     for (int f = 0; f < FACTORS; f++)
-        if (a->product_flops[f] != b->product_flops[f])
+        if (a->product_flops[f] != b->product_flops[f] || a->efficiency[f] != b->efficiency[f])
             return false;
     return strcmp(a->kind, b->kind) == 0 && a->memory == b->memory && a->flops == b->flops &&
-           a->memory_bandwidth == b->memory_bandwidth && a->efficiency == b->efficiency &&
-           a->cores == b->cores;
+           a->memory_bandwidth == b->memory_bandwidth && a->cores == b->cores;
 }
 
 bool cluster_same_way(const struct cluster_place *a, const struct cluster_place *b)

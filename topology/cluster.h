@@ -57,6 +57,7 @@ struct cluster_place {
 enum cluster_factors { FACTORS_FLOAT32, FACTORS_TF32, FACTORS_BF16, FACTORS_FP16, FACTORS };
 /* Of --precision, and of the device's key; from FACTORS_TF32 on. */
 extern const char *const cluster_factors_names[FACTORS], *const cluster_factors_keys[FACTORS];
+extern const char *const cluster_efficiency_keys[FACTORS];
 
 struct cluster_device {
     char *id;               /* "n1/cpu0", "n1/gpu3"; "0" … for flat: */
@@ -67,7 +68,7 @@ struct cluster_device {
     double flops;           /* float32 operations/s, 0: unknown (roofline) */
     double product_flops[FACTORS];  /* the same of products with such factors; float32's is 0 */
     double memory_bandwidth;/* bytes/s, 0: unknown */
-    int efficiency;         /* what it reaches of both: one of 'efficiencies', from 1; 0: all */
+    int efficiency[FACTORS];/* what it reaches of both: one of 'efficiencies', from 1; 0: as of float32, all */
     int cores;              /* CPU devices: threads it runs; 0 otherwise */
     int rank;               /* rank that drives it in this run, -1: none yet */
 };
@@ -144,7 +145,8 @@ int cluster_add_source(struct cluster *cluster, const char *text);
 int cluster_add_efficiency(struct cluster *cluster, const struct efficiency *efficiency);
 /* NULL: it reaches all. */
 const struct efficiency *cluster_efficiency(const struct cluster *cluster,
-                                            const struct cluster_device *device);
+                                            const struct cluster_device *device,
+                                            enum cluster_factors factors);
 /* A copy with the first so many devices (>= 1) and the places above them. */
 struct cluster *cluster_first(const struct cluster *cluster, int devices);
 /* Is it a cluster that the functions below may be asked about: at most 8 levels below the

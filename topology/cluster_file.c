@@ -19,6 +19,9 @@ const char *const cluster_kind_names[] = { "root", "switch", "node", "island", "
 const char *const cluster_algorithm_names[] = { "ring", "tree", "hierarchical", "best" };
 const char *const cluster_factors_names[FACTORS] = { "float32", "tf32", "bf16", "fp16" };
 const char *const cluster_factors_keys[FACTORS] = { "flops", "flops_tf32", "flops_bf16", "flops_fp16" };
+const char *const cluster_efficiency_keys[FACTORS] = {
+    "efficiency", "efficiency_tf32", "efficiency_bf16", "efficiency_fp16"
+};
 const char *const cluster_origin_names[] = { "measured", "reported", "table" };
 
 /* What is being built of a file. A "#" in a name is its number: of nodes in the cluster, of
@@ -138,14 +141,21 @@ static int read_figures(struct json_reader *r, struct build *b, struct cluster_p
     return 0;
 }
 
-static int read_products(struct json_reader *r, struct cluster_device *device, struct err *err)
+static int read_speeds(struct json_reader *r, struct cluster *cluster, struct cluster_device *device,
+                       struct err *err)
 {
     static const double none = 0;
+    struct efficiency efficiency;
 
-    for (int f = FACTORS_TF32; f < FACTORS; f++)
-        if (json_get_number(r, cluster_factors_keys[f], 0, MOST, &none, &device->product_flops[f],
-                            err))
+    for (int f = 0; f < FACTORS; f++) {
+        double *flops = f == FACTORS_FLOAT32 ? &device->flops : &device->product_flops[f];
+
+        if (json_get_number(r, cluster_factors_keys[f], 0, MOST, &none, flops, err) ||
+            efficiency_read(r, cluster_efficiency_keys[f], &efficiency, err))
             return -1;
+        if (!efficiency_is_none(&efficiency))
+            device->efficiency[f] = cluster_add_efficiency(cluster, &efficiency);
+    }
     return 0;
 }
 
@@ -154,25 +164,20 @@ static int read_device(struct json_reader *r, struct cluster *cluster,
 {
     static const double unlimited = INFINITY, none = 0;
     static const int64_t no_rank = -1;
-    struct efficiency efficiency;
     const char *kind;
     int64_t rank;
 
     if (json_get_string(r, "device", false, "", &kind, err) ||
         json_get_number(r, "memory", 0, MOST, &unlimited, &device->memory, err) ||
-        json_get_number(r, "flops", 0, MOST, &none, &device->flops, err) ||
         json_get_number(r, "memory_bandwidth", 0, MOST, &none, &device->memory_bandwidth,
                         err) ||
-        read_products(r, device, err) ||
-        json_get_int(r, "rank", -1, INT32_MAX, &no_rank, &rank, err) ||
-        efficiency_read(r, &efficiency, err))
+        read_speeds(r, cluster, device, err) ||
+        json_get_int(r, "rank", -1, INT32_MAX, &no_rank, &rank, err))
         return -1;
     if (device->memory <= 0)
         return json_error(r, "memory", err, "must be positive");
     device->kind = (char *)kind;    /* the JSON's, till add_device() copies it */
     device->rank = (int)rank;
-    if (!efficiency_is_none(&efficiency))
-        device->efficiency = cluster_add_efficiency(cluster, &efficiency);
     return 0;
 }
 
@@ -203,7 +208,7 @@ static int add_device(struct cluster *cluster, const char *id, int parent,
     device->flops = like->flops;
     memcpy(device->product_flops, like->product_flops, sizeof(device->product_flops));
     device->memory_bandwidth = like->memory_bandwidth;
-    device->efficiency = like->efficiency;
+    memcpy(device->efficiency, like->efficiency, sizeof(device->efficiency));
     device->cores = figures->cores;
     device->rank = like->rank;
     free(whole);

@@ -73,9 +73,11 @@ static void add_device_json(json_t *object, const struct cluster *cluster,
             set_number(object, cluster_factors_keys[f], device->product_flops[f]);
     if (device->memory_bandwidth > 0)
         set_number(object, "memory_bandwidth", device->memory_bandwidth);
-    if (device->efficiency)
-        json_object_set_new(object, "efficiency",
-                            efficiency_json(cluster_efficiency(cluster, device)));
+    for (int f = 0; f < FACTORS; f++)
+        if (device->efficiency[f])
+            json_object_set_new(object, cluster_efficiency_keys[f],
+                                efficiency_json(cluster_efficiency(cluster, device,
+                                                                   (enum cluster_factors)f)));
     if (device->cores)
         json_object_set_new(object, "cores", json_integer(device->cores));
     if (device->rank >= 0)

@@ -101,17 +101,18 @@ static int read_curve(struct json_reader *r, enum efficiency_class of,
     return 0;
 }
 
-int efficiency_read(struct json_reader *r, struct efficiency *efficiency, struct err *err)
+int efficiency_read(struct json_reader *r, const char *key, struct efficiency *efficiency,
+                    struct err *err)
 {
     struct json_reader sub;
     const json_t *object;
 
     *efficiency = (struct efficiency){ 0 };
-    if (json_get_object(r, "efficiency", false, &object, err))
+    if (json_get_object(r, key, false, &object, err))
         return -1;
     if (!object)
         return 0;
-    if (json_reader_sub(&sub, r, "efficiency", -1, object, err))
+    if (json_reader_sub(&sub, r, key, -1, object, err))
         return -1;
     for (int c = 0; c < EFFICIENCY_CLASSES; c++)
         if (read_curve(&sub, (enum efficiency_class)c, efficiency, err))

@@ -42,8 +42,9 @@ double efficiency_share(const struct efficiency *efficiency, enum efficiency_cla
 /* No class has a curve. */
 bool efficiency_is_none(const struct efficiency *efficiency);
 bool efficiency_same(const struct efficiency *a, const struct efficiency *b);
-/* The object "efficiency" of a device, which 'r' has: {"matmul": [[1e6, 0.1], [1e9, 0.8]]}. */
-int efficiency_read(struct json_reader *r, struct efficiency *efficiency, struct err *err);
+/* An object of a device, which 'r' has under 'key': {"matmul": [[1e6, 0.1], [1e9, 0.8]]}. */
+int efficiency_read(struct json_reader *r, const char *key, struct efficiency *efficiency,
+                    struct err *err);
 json_t *efficiency_json(const struct efficiency *efficiency);
 
 #endif

@@ -75,7 +75,7 @@ struct cost *estimate_cost(const struct estimate *estimate, const struct cluster
                            struct err *err)
 {
     const struct estimate *e = estimate;
-    const struct efficiency *efficiency = cluster_efficiency(e->cluster, device);
+    const struct efficiency *efficiency = cluster_efficiency(e->cluster, device, e->factors);
     const struct roofline roofline = roofline_of(e, device, efficiency);
     struct block_timing *timings = mem_new((size_t)e->n_sizes, sizeof(*timings));
     double step = dmax(step_seconds(e, device, efficiency),

@@ -25,7 +25,8 @@ static const char good[] =
     "   \"latency\": 1e-6, \"cores\": 2, \"children\": ["
     "    {\"kind\": \"device\", \"id\": \"n1/cpu0\", \"device\": \"cpu\", \"bandwidth\": 4e9,"
     "     \"memory\": 1e9, \"cores\": 1, \"rank\": 0,"
-    "     \"efficiency\": {\"matmul\": [[1e6, 0.25], [1e9, 0.75]]}},"
+    "     \"efficiency\": {\"matmul\": [[1e6, 0.25], [1e9, 0.75]]},"
+    "     \"efficiency_bf16\": {\"matmul\": [[1e6, 0.5]]}},"
     "    {\"kind\": \"device\", \"id\": \"n1/cpu1\", \"bandwidth\": 4e9}]},"
     "  {\"kind\": \"node\", \"name\": \"n2\", \"bandwidth\": 1e9, \"flow_bandwidth\": 4e8,"
     "   \"children\": ["
@@ -75,8 +76,9 @@ static void a_file_is_read_with_its_defaults(void **state)
     assert_true(c->places[1].eager.bytes == 0);
     assert_true(cluster_link(c, 0, 2).latency == 5e-6);
     assert_true(cluster_link(c, 0, 1).bandwidth == 4e9);
-    assert_true(cluster_efficiency(c, &c->devices[0])->curves[EFFICIENCY_MATMUL].n == 2);
-    assert_null(cluster_efficiency(c, &c->devices[1]));
+    assert_int_equal(cluster_efficiency(c, &c->devices[0], FACTORS_TF32)->curves[EFFICIENCY_MATMUL].n, 2);
+    assert_int_equal(cluster_efficiency(c, &c->devices[0], FACTORS_BF16)->curves[EFFICIENCY_MATMUL].n, 1);
+    assert_null(cluster_efficiency(c, &c->devices[1], FACTORS_BF16));
     cluster_free(c);
 }
 
@@ -92,6 +94,12 @@ static void measured_factors_stretch_the_algorithm(void **state)
     assert_true(fabs(cluster_allreduce_time(c, 2, devices, 8e6) - expected) < 1e-12);
     assert_string_equal(c->sources[c->sum_source - 1], "a paper");
     cluster_free(c);
+}
+
+static double matmul_share(const struct cluster *c, int device, int factors)
+{
+    return efficiency_share(cluster_efficiency(c, &c->devices[device], (enum cluster_factors)factors),
+                            EFFICIENCY_MATMUL, 3e7);
 }
 
 static void assert_same(const struct cluster *a, const struct cluster *b)
@@ -125,10 +133,8 @@ static void assert_same(const struct cluster *a, const struct cluster *b)
         assert_true(a->devices[i].flops == b->devices[i].flops);
         for (int f = 0; f < FACTORS; f++)
             assert_true(a->devices[i].product_flops[f] == b->devices[i].product_flops[f]);
-        assert_true(efficiency_share(cluster_efficiency(a, &a->devices[i]), EFFICIENCY_MATMUL,
-                                     3e7) ==
-                    efficiency_share(cluster_efficiency(b, &b->devices[i]), EFFICIENCY_MATMUL,
-                                     3e7));
+        for (int f = 0; f < FACTORS; f++)
+            assert_true(matmul_share(a, i, f) == matmul_share(b, i, f));
     }
 }
 

@@ -20,7 +20,7 @@ static int parse(const char *text, struct efficiency *efficiency, struct err *er
     int bad;
 
     assert_non_null(json);
-    bad = efficiency_read(&r, efficiency, err);
+    bad = efficiency_read(&r, "efficiency", efficiency, err);
     json_decref(json);
     return bad;
 }
