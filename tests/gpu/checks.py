@@ -330,6 +330,7 @@ def plan_unmeasured(checks, options, memory=10**10):
     path = os.path.join(checks.folder(), "plan.json")
     checks.call([checks.tasuki, "plan", *options, "--device", "cuda", "--stages", "1",
                  "--micro-batches", "1", "--cluster", "flat:1,bandwidth=1e9,flops=1e14,"
+                 "flops-tf32=1e14,flops-bf16=1e14,flops-fp16=1e14,"
                  f"memory-bandwidth=1e12,memory={memory}", "-q", "-o", path])
     return path
 
