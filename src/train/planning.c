@@ -473,9 +473,13 @@ static const char *suited_elsewhere(const char *kernels, const struct cluster *c
     return kernels;
 }
 
-/* A GPU that is described elsewhere is imagined, whatever is here; so is one where nothing is to be
- * measured and none is here.
- */
+/* A GPU that is here stands for those of its kind. */
+static bool is_like(const struct planning *p)
+{
+    return strstr(p->backend->device_name(p->device), cluster_slowest(p->cluster)->kind) != NULL;
+}
+
+/* Where nothing is to be measured one of another kind, or none that is here, is imagined. */
 static int open_gpu(struct planning *p, const char *kernels, struct err *err)
 {
     bool elsewhere = is_elsewhere(p->cluster);
@@ -488,10 +492,14 @@ static int open_gpu(struct planning *p, const char *kernels, struct err *err)
     p->backend = planning_backend(kernels, false, err);
     if (!p->backend)
         return -1;
-    p->device = elsewhere ? NULL : p->backend->device_open(p->threads, p->gpu, &why);
+    p->device = p->backend->device_open(p->threads, p->gpu, &why);
     if (!p->device && !elsewhere && !p->cost) {
         *err = why;
         return -1;
+    }
+    if (p->device && elsewhere && !is_like(p)) {
+        p->backend->device_close(p->device);
+        p->device = NULL;
     }
     if (!p->device)
         p->device = p->backend->device_imagine(cluster_slowest(p->cluster)->kind, err);
