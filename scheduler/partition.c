@@ -448,8 +448,7 @@ static struct plan *find(struct search *s, struct err *err)
     return NULL;
 }
 
-/* Is there state whose shards are less for a device to keep, or to have its step wait for? */
-static bool has_state(const struct search *s)
+bool search_has_state(const struct search *s)
 {
     return s->state_bytes > 0 || s->request->offload;
 }
@@ -457,7 +456,7 @@ static bool has_state(const struct search *s)
 /* May the plan have the optimizer's state in shards, though nobody asks for it? */
 static bool may_shard(const struct search *s)
 {
-    return s->request->zero == PLAN_ZERO_ANY && !s->request->policy && has_state(s);
+    return s->request->zero == PLAN_ZERO_ANY && !s->request->policy && search_has_state(s);
 }
 
 /* Are plans that do looked for on their own? Where memory was short, or there are few. */
@@ -593,40 +592,6 @@ static struct plan *find_loosely(struct search **search, struct err *err)
     *search = plan ? loose : kept;
     search_free(plan ? kept : loose);
     return plan;
-}
-
-static double bound_of(struct search *s, double simple, double upper)
-{
-    bool zero = s->zero;
-    double bound;
-
-    s->zero |= s->request->zero == PLAN_ZERO_ANY && has_state(s);
-    bound = dmax(simple, partition_relaxed(s, upper));
-    bound = partition_by_distance(s, bound, upper);
-    bound = dmax(simple, partition_chunks_bound(s, bound));
-    s->zero = zero;
-    return bound;
-}
-
-/* Where devices are of several kinds: those of one take what they do, all others the least of what
- * these do.
- */
-static double bound_mixed(struct search *s, double simple, double upper)
-{
-    struct search *least = search_least_new(s);
-    double bound = bound_of(least, simple, upper);
-
-    search_least_free(least);
-    return bound;
-}
-
-double search_bound(struct search *s, double upper)
-{
-    double simple = partition_lower_bound(s->cost, s->cluster, s->request);
-
-    if (request_chunks(s->request) > 1)
-        return simple;
-    return (s->mixed ? bound_mixed : bound_of)(s, simple, upper);
 }
 
 struct plan *search_plan(const struct cost *cost, const struct cluster *cluster,

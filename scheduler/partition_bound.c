@@ -175,6 +175,40 @@ double partition_lower_bound(const struct cost *cost, const struct cluster *clus
     return bound;
 }
 
+static double bound_of(struct search *s, double simple, double upper)
+{
+    bool zero = s->zero;
+    double bound;
+
+    s->zero |= s->request->zero == PLAN_ZERO_ANY && search_has_state(s);
+    bound = dmax(simple, partition_relaxed(s, upper));
+    bound = partition_by_distance(s, bound, upper);
+    bound = dmax(simple, partition_chunks_bound(s, bound));
+    s->zero = zero;
+    return bound;
+}
+
+/* Where devices are of several kinds: those of one take what they do, all others the least of what
+ * these do.
+ */
+static double bound_mixed(struct search *s, double simple, double upper)
+{
+    struct search *least = search_least_new(s);
+    double bound = bound_of(least, simple, upper);
+
+    search_least_free(least);
+    return bound;
+}
+
+double search_bound(struct search *s, double upper)
+{
+    double simple = partition_lower_bound(s->cost, s->cluster, s->request);
+
+    if (request_chunks(s->request) > 1)
+        return simple;
+    return (s->mixed ? bound_mixed : bound_of)(s, simple, upper);
+}
+
 /* Edges that leave a stage: each has the number of the next, + 1, as the stage of the first. */
 struct leaving {
     int *first, *next;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Between partition.c (the search), partition_rank.c (simulation and order), partition_table.c (costs
  * of intervals of blocks), partition_dp.c (dynamic programming), partition_closed.c,
- * partition_small.c, partition_improve.c, partition_recut.c, partition_again.c,
+ * partition_small.c, partition_places.c, partition_improve.c, partition_recut.c, partition_again.c,
  * partition_orders.c, partition_narrow.c,
  * partition_devices.c, partition_chunks.c, partition_chunks_memory.c, partition_candidate.c,
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
  * partition_pin.c (pins), partition_list.c (lists that are given), partition_hint.c,
  * partition_explain.c (reasons), partition_kinds.c,
- * partition_bound.c, partition_chunks_bound.c, partition_relax.c, partition_way.[ch],
+ * partition_bound.c, partition_chunks_bound.c, partition_relax.[ch], partition_way.[ch],
  * partition_distance.c, partition_ideals.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -396,6 +396,20 @@ void search_choose_devices(struct search *search, struct candidate *c);
  */
 void search_cuts(struct search *search, int pipelines);
 void search_orders(struct search *search);
+/* Which devices are taken, while each is in turn. */
+struct places {
+    const struct cluster *cluster;
+    int *like;              /* [places]: the first sibling that differs in nothing */
+    int *used;              /* [places]: devices below it that are taken */
+};
+
+void places_init(struct places *places, const struct cluster *cluster);
+void places_clear(struct places *places);
+/* Is it free, and is nothing that is free before it as good? */
+bool places_offer(const struct places *places, int device);
+/* 'change': 1, or -1 to give it back. */
+void places_take(struct places *places, int device, int change);
+
 /* Every plan of these, simulated in full; what fits is added to 'found', sorted:
  * - pipelines, micro-batch sizes and counts: as search_new() has them;
  * - stages: every way to part the blocks into a row of sets, none empty, so that no block is
@@ -513,6 +527,10 @@ struct search *search_least_new(struct search *search);
 void search_least_free(struct search *search);
 /* How much faster devices are than the slowest kind, on average. */
 double search_mean_speed(const struct search *search);
+/* Is there state of the optimizer whose shards are less for a device to keep, or to have its step wait
+ * for?
+ */
+bool search_has_state(const struct search *search);
 /* Devices that each pipeline may have. */
 int search_devices(const struct search *search, int pipelines);
 void search_free(struct search *search);

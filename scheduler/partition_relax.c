@@ -15,58 +15,10 @@
 #include "base/extreme.h"
 #include "base/mem.h"
 #include "base/order.h"
-#include "scheduler/partition_private.h"
+#include "scheduler/partition_relax.h"
 
 /* Relative, of the bound. */
 #define PRECISION 1e-4
-
-/* The smallest replica count with its largest share; under ZeRO-1, where more of them hold less
- * state each, also the largest.
- */
-struct choice {
-    int replicas, most;
-    const struct share_table *share;
-    /* Where devices are of two kinds: of the largest share on the fast ones and on the others, and of
-     * the smallest on these; and how many have more than that.
-     */
-    const struct share_table *fast, *rest, *smallest;
-    int larger;
-};
-
-/* The way into an interval and out of it, soonest. */
-struct border {
-    double first, last;     /* when the first and the last value that it reads may be there */
-    double back_first, back_last;
-    bool reads, returns;
-    double turn;            /* when the first backward may begin, where there is little to try */
-};
-
-struct relaxation {
-    struct search *search;
-    struct table *table;
-    int *start, *into;      /* of each block: where its incoming edges begin in 'into' */
-    struct border *borders; /* [(n + 1) * (n + 1)] */
-    int stages;             /* that are looked at; 0: any number */
-    int pipelines;
-    int64_t b, m;
-    int devices, n_choices;     /* of one pipeline */
-    struct choice *choices;
-    double *to, *back;      /* [blocks]: soonest end of F; from the gradient's arrival on, B of
-                             * this block and of all before it */
-    double *round;          /* [blocks]: F and B of this block, and between them of all behind it */
-    double bandwidth, latency;  /* of the best wire, of the nearest devices */
-    double late;            /* W that may follow the last B of the stage, at most */
-    int slots;              /* micro-batches that it keeps, at least */
-    double messages;        /* the bandwidth; INFINITY where pieces do not add up */
-    double *widest;         /* [devices of the cluster + 1]: see search_widest() */
-    double *last;           /* [(n + 1) * (n + 1)]: see last_gradients() */
-    double *rooms;          /* [devices of the cluster]: memory, ascending */
-    struct table *fast, *rest;      /* of two kinds of devices, of which the fast ones are counted */
-    bool uneven;            /* devices that are larger than the smallest are counted */
-    int large;              /* so many of these, or of those, has a pipeline at most */
-    int *needed, *behind;   /* [(devices + 1) * (n + 1)]: devices from this cut on, with so many
-                             * large ones at most; scratch */
-};
 
 /* Is it not said which slots a stage has: by a list, or chunks? */
 static bool is_open(const struct plan_request *q)

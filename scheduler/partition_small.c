@@ -19,8 +19,7 @@ struct walk {
     int *room;              /* [blocks]: that a stage may have */
     int n_blocks, limit;    /* devices of a pipeline */
     int *start, *into;      /* of each block: where its incoming edges begin in 'into' */
-    int *like;              /* [places]: the first sibling that differs in nothing */
-    int *used;              /* [places]: devices below it that are taken */
+    struct places places;
     long count, most;
     bool add;               /* to what was found, else count only */
     struct err *err;
@@ -77,29 +76,6 @@ static void reach_schedules(struct walk *w)
     }
 }
 
-/* Is there a free place before this one or one above it, that is as good? */
-static bool has_twin(const struct walk *w, int device)
-{
-    const struct cluster *cluster = w->search->cluster;
-
-    for (int p = cluster->devices[device].place; p > 0; p = cluster->places[p].parent) {
-        if (w->used[p])
-            return false;
-        for (int q = w->like[p]; q < p; q++)
-            if (w->like[q] == w->like[p] && !w->used[q])
-                return true;
-    }
-    return false;
-}
-
-static void take(struct walk *w, int device, int change)
-{
-    const struct cluster *cluster = w->search->cluster;
-
-    for (int p = cluster->devices[device].place; p >= 0; p = cluster->places[p].parent)
-        w->used[p] += change;
-}
-
 /* All places for the replicas from number 'at' on, of which no two differ only by what is
  * alike. Pipelines are alike, too.
  */
@@ -118,12 +94,12 @@ static void walk_places(struct walk *w, int at)
         return;
     }
     for (int d = first; d < cluster->n_devices && w->count <= w->most; d++) {
-        if (w->used[cluster->devices[d].place] || has_twin(w, d))
+        if (!places_offer(&w->places, d))
             continue;
         w->c.devices[at] = d;
-        take(w, d, 1);
+        places_take(&w->places, d, 1);
         walk_places(w, at + 1);
-        take(w, d, -1);
+        places_take(&w->places, d, -1);
     }
 }
 
@@ -265,24 +241,10 @@ static void walk_all(struct walk *w)
     }
 }
 
-static void find_like(struct walk *w)
-{
-    const struct cluster *cluster = w->search->cluster;
-
-    for (int p = 0; p < cluster->n_places; p++) {
-        int q = 0;
-
-        while (q < p && (cluster->places[q].parent != cluster->places[p].parent ||
-                         !cluster_alike(cluster, q, p)))
-            q++;
-        w->like[p] = q;
-    }
-}
-
 static void walk_new(struct walk *w)
 {
     const struct cost *cost = w->search->cost;
-    size_t n = (size_t)cost->n_blocks, places = (size_t)w->search->cluster->n_places;
+    size_t n = (size_t)cost->n_blocks;
 
     w->n_blocks = cost->n_blocks;
     w->room = mem_new(n, sizeof(int));
@@ -293,10 +255,8 @@ static void walk_new(struct walk *w)
     w->c.order = mem_new(n, sizeof(int));
     w->c.replicas = mem_new(n, sizeof(int));
     w->c.devices = mem_new((size_t)w->search->cluster->n_devices, sizeof(int));
-    w->like = mem_new(places, sizeof(int));
-    w->used = mem_new(places, sizeof(int));
     w->c.zero = w->search->zero;
-    find_like(w);
+    places_init(&w->places, w->search->cluster);
     cost_edges_into(cost, &w->start, &w->into);
 }
 
@@ -309,8 +269,7 @@ static void walk_clear(struct walk *w)
     free(w->c.replicas);
     free(w->c.devices);
     free(w->c.again);
-    free(w->like);
-    free(w->used);
+    places_clear(&w->places);
     free(w->start);
     free(w->into);
 }
