@@ -178,13 +178,18 @@ double partition_lower_bound(const struct cost *cost, const struct cluster *clus
 static double bound_of(struct search *s, double simple, double upper)
 {
     bool zero = s->zero;
-    double bound;
+    double fixed = s->factor_fixed, moving = s->factor_moving, bound;
 
+    /* What the search has come to doubt may fit. */
+    s->factor_fixed = dmin(1, fixed);
+    s->factor_moving = dmin(1, moving);
     s->zero |= s->request->zero == PLAN_ZERO_ANY && search_has_state(s);
     bound = dmax(simple, partition_relaxed(s, upper));
     bound = partition_by_distance(s, bound, upper);
     bound = dmax(simple, partition_chunks_bound(s, bound));
     s->zero = zero;
+    s->factor_fixed = fixed;
+    s->factor_moving = moving;
     return bound;
 }
 

@@ -3,7 +3,8 @@
  * passed the blocks before its first stage, which are d at least, and has all micro-batches of all
  * its stages to run: no plan is faster than the mean of that over the devices. Where there are few
  * ways to cut, those that may be faster by their slowest device (candidate_least()) are
- * simulated.
+ * simulated: on all devices that make a difference, and where there are few cuts and devices without
+ * those of which one stage, or several of a device, take too long or do not fit.
  *
  * Memory: of a device that is done in T seconds neither the seconds by T nor the bytes by its room
  * are more than 1, and so is no mean of both, however they are weighed. The order says how many
@@ -53,7 +54,9 @@ struct bounding {
     bool keep;              /* what is faster than the bound, which it then is, too */
     bool flat;              /* in whatever order devices are taken, plans are the same */
     const struct chunking *chunking;    /* whose cuts are looked at */
+    bool prunes;            /* these are not counted first, but left where a device has too much */
     double left;            /* ways to cut that may be looked at */
+    struct places places;   /* once any is asked for */
     /* [blocks]: of the smallest share; [blocks + 1]: the shortest way to a block from this one on, and
      * back from there.
      */
@@ -392,26 +395,24 @@ static void try_placed(struct bounding *b, struct candidate *c)
         search_add(s, candidate_copy(c));
 }
 
-static bool is_among(int device, const int *devices, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (devices[i] == device)
-            return true;
-    return false;
-}
-
-/* Every order of the devices, or of some, from number 'k' on. */
+/* On all devices that make a difference, from number 'k' on; pipelines are alike. */
 static void place_on(struct bounding *b, struct candidate *c, int k)
 {
-    if (k == candidate_pipelines(c) * candidate_devices(c)) {
+    int each = candidate_devices(c), n = b->search->cluster->n_devices;
+
+    if (k == candidate_pipelines(c) * each) {
+        b->left -= b->prunes;
         try_placed(b, c);
         return;
     }
-    for (int d = 0; d < b->search->cluster->n_devices; d++)
-        if (!is_among(d, c->devices, k)) {
-            c->devices[k] = d;
-            place_on(b, c, k + 1);
-        }
+    for (int d = k > 0 && k % each == 0 ? c->devices[k - each] + 1 : 0; d < n; d++) {
+        if ((b->prunes && b->left < 0) || !places_offer(&b->places, d))
+            continue;
+        c->devices[k] = d;
+        places_take(&b->places, d, 1);
+        place_on(b, c, k + 1);
+        places_take(&b->places, d, -1);
+    }
 }
 
 /* A bound has to know every order that matters. */
@@ -420,6 +421,7 @@ static bool places_all(const struct bounding *b)
     return !b->keep && !b->flat;
 }
 
+/* At most: some differ in nothing. */
 static double ways_to_place(const struct bounding *b, const struct chunking *f)
 {
     int devices = f->split->pipelines * f->lists * f->replicas;
@@ -434,6 +436,8 @@ static void try_cuts(struct bounding *b, struct candidate *c)
 {
     chunking_place(b->cuts, b->chunking, c);
     if (places_all(b)) {
+        if (!b->places.cluster)
+            places_init(&b->places, b->search->cluster);
         free(c->devices);
         c->devices = mem_new((size_t)b->search->cluster->n_devices, sizeof(*c->devices));
         place_on(b, c, 0);
@@ -456,6 +460,51 @@ static void end_cuts(struct bounding *b, struct candidate *c)
     s->zero = c->zero = true;
 }
 
+/* A stage's part of what its device takes at least: seconds for all micro-batches by its largest share,
+ * and bytes, whatever it runs again.
+ */
+static struct weight part_of(struct bounding *b, struct candidate *c, int s)
+{
+    const struct plan_request *q = b->search->request;
+    int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
+    struct weight part = { 0, q->memory_of ? 0 : INFINITY };
+    struct interval_cost cost;
+
+    candidate_interval(b->search, c, s, share, &cost);
+    part.seconds = (double)c->micro_batches * (cost.forward + cost.dgrad + cost.wgrad);
+    for (enum plan_recompute r = recompute_asked(q);
+         r <= recompute_most(q, c->schedule) && !q->memory_of; r++) {
+        c->again[s] = r;
+        part.bytes = dmin(part.bytes, search_interval_bytes(b->search, c, s, &cost));
+    }
+    return part;
+}
+
+static void cut_on(struct bounding *b, struct candidate *c, int k);
+
+/* The stage before cut 'k', and all ways from there on, unless that is too much for its device. */
+static void close_stage(struct bounding *b, struct candidate *c, int k)
+{
+    struct weight *device = &b->weights[candidate_list(c, k - 1)], before = *device;
+
+    if (b->prunes) {
+        struct weight part = part_of(b, c, k - 1);
+
+        b->left--;
+        device->seconds += part.seconds;
+        device->bytes += part.bytes;
+        if (b->left < 0 || device->seconds * (1 - SAME) >= b->bound || device->bytes > b->way.room) {
+            *device = before;
+            return;
+        }
+    }
+    if (k == c->n_stages)
+        end_cuts(b, c);
+    else
+        cut_on(b, c, k + 1);
+    *device = before;
+}
+
 /* Each way to put the cuts from number 'k' on. */
 static void cut_on(struct bounding *b, struct candidate *c, int k)
 {
@@ -463,12 +512,12 @@ static void cut_on(struct bounding *b, struct candidate *c, int k)
     int last = k == 1 ? 0 : table_cut(table, c->cuts[k - 1]);
 
     if (k == c->n_stages) {
-        end_cuts(b, c);
+        close_stage(b, c, k);
         return;
     }
     for (int at = last + 1; at <= table->n - (c->n_stages - k); at++) {
         c->cuts[k] = table->cuts[at];
-        cut_on(b, c, k + 1);
+        close_stage(b, c, k);
     }
 }
 
@@ -498,7 +547,10 @@ static double look_at_orders(struct bounding *b, struct chunking *f, bool count)
         if (count)
             continue;
         b->chunking = f;
+        memset(b->weights, 0, (size_t)f->lists * sizeof(*b->weights));
         c = chunking_new(b->cuts, f);
+        if (b->prunes)
+            c->again = mem_resize(c->again, (size_t)c->n_stages, sizeof(*c->again));
         cut_on(b, c, 1);
         candidate_free(c);
     }
@@ -513,7 +565,7 @@ static bool look_at_cuts(struct bounding *b, struct chunking *f)
 
     if (s->table->n < s->cost->n_blocks)
         return false;
-    for (int pass = 0; pass < 2; pass++)
+    for (int pass = b->prunes; pass < 2; pass++)
         for (f->chunks = 2; f->chunks <= chunking_most(s, f->lists); f->chunks++)
             for (int v = f->chunks > 2; v < 2; v++) {
                 f->kind = v ? SCHEDULE_INTERLEAVED : SCHEDULE_ZB_V;
@@ -527,7 +579,7 @@ static bool look_at_cuts(struct bounding *b, struct chunking *f)
                     return false;
             }
     b->left -= ways;
-    return true;
+    return !b->prunes || b->left >= 0;
 }
 
 /* All plans with one split and as many replicas. */
@@ -557,7 +609,7 @@ static void bound_split(struct bounding *b, struct chunking *f)
         if (look_at_cuts(b, f) && !b->keep)
             b->bound = dmax(b->bound, least);
         else if (!b->keep)
-            b->bound = least;
+            b->bound = dmin(b->bound, least);
     }
 }
 
@@ -568,7 +620,7 @@ static double bound_all(struct search *s, double upper, bool keep)
     struct search *cuts = s->actual ? s->actual : s;
     bool zero = cuts->zero;
     struct bounding b = { .search = s, .cuts = cuts, .bound = upper, .upper = upper, .keep = keep,
-                          .flat = !s->actual && s->flat,
+                          .flat = !s->actual && s->flat, .prunes = s->few && !keep,
                           .left = MOST_CUT, .each = mem_new(n, sizeof(struct trip)),
                           .ways = mem_new(n + 1, sizeof(struct trip)),
                           .slower = mem_new(n + 1, sizeof(double)),
@@ -598,6 +650,7 @@ static double bound_all(struct search *s, double upper, bool keep)
     free(b.seconds);
     free(b.kept);
     free(b.slots);
+    places_clear(&b.places);
     free(b.weights);
     free(b.next);
     way_sums_clear(&b.sums);

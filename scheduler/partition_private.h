@@ -7,7 +7,8 @@
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
  * partition_pin.c (pins), partition_list.c (lists that are given), partition_hint.c,
  * partition_explain.c (reasons), partition_kinds.c,
- * partition_bound.c, partition_chunks_bound.c, partition_relax.[ch], partition_way.[ch],
+ * partition_bound.c, partition_chunks_bound.c, partition_relax.[ch], partition_relax_few.c,
+ * partition_way.[ch],
  * partition_distance.c, partition_ideals.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -426,6 +427,12 @@ void places_take(struct places *places, int device, int change);
  * nothing is added. -1 on an error.
  */
 int partition_small(struct search *search, long most, long *count, struct err *err);
+/* The same of one way to cut: 'see' gets each plan without chunks that has these pipelines, stages
+ * ([blocks]), replicas and micro-batches. False where they are more than 'most', and some were left out.
+ */
+typedef void small_see(void *context, struct candidate *c);
+bool small_plans(struct search *search, const struct candidate *c, const int *stage, long most,
+                 small_see *see, void *context);
 
 /* The closed form of partition_dp(): of the slowest stage, of those that are summed up, and of the
  * tail.

@@ -5,7 +5,8 @@
  * all-reduce follow. No plan is faster than its slowest stage in this sense,
  * and for a given time dynamic programming tells whether the devices suffice for any pipeline
  * whose stages all keep to it; where there is little to try and not all devices have the same
- * memory, whether those do that have more than the smallest.
+ * memory, whether those do that have more than the smallest. There each way to cut is looked at on its
+ * own, too: partition_relax_few.c.
  */
 #include <limits.h>
 #include <math.h>
@@ -158,7 +159,7 @@ static void fill_wires(struct relaxation *r)
 /* As much as a schedule lets stage 's' put off, and keep. Where the number of stages is not known:
  * as much as the last of as many as there can be.
  */
-static void set_schedules(struct relaxation *r, int s)
+void relax_schedules(struct relaxation *r, int s)
 {
     const struct plan_request *q = r->search->request;
     int most = r->devices < r->search->cost->n_blocks ? r->devices : r->search->cost->n_blocks;
@@ -201,7 +202,12 @@ static struct border *border_at(const struct relaxation *r, int i, int j)
     return &r->borders[(size_t)i * ((size_t)r->table->n + 1) + (size_t)j];
 }
 
-static bool is_interval(const struct relaxation *r, int i, int j)
+const struct border *relax_border(const struct relaxation *r, int i, int j)
+{
+    return border_at(r, i, j);
+}
+
+bool relax_is_interval(const struct relaxation *r, int i, int j)
 {
     return !r->table->ideals || ideal_within(&r->table->ideals[i], &r->table->ideals[j]);
 }
@@ -226,7 +232,7 @@ static void fill_borders(struct relaxation *r)
                         widen(r, &cost->edges[r->into[k]], border);
                 continue;
             }
-            for (int e = 0; e < cost->n_edges && is_interval(r, i, j); e++)
+            for (int e = 0; e < cost->n_edges && relax_is_interval(r, i, j); e++)
                 if (ideal_has(&ideals[i], cost->edges[e].from) &&
                     !ideal_has(&ideals[i], cost->edges[e].to) &&
                     ideal_has(&ideals[j], cost->edges[e].to))
@@ -234,7 +240,7 @@ static void fill_borders(struct relaxation *r)
         }
 }
 
-static bool has_block(const struct relaxation *r, int i, int j, int b)
+bool relax_has_block(const struct relaxation *r, int i, int j, int b)
 {
     const struct ideal *ideals = r->table->ideals;
 
@@ -251,7 +257,7 @@ static double last_gradients(const struct relaxation *r, int i, int j)
     double limit = r->table->partial ? 0 : stage_bucket_bytes(own), bucket = 0, first = 0;
 
     for (int b = cost->n_blocks - 1; b >= 0; b--) {
-        if (!has_block(r, i, j, b))
+        if (!relax_has_block(r, i, j, b))
             continue;
         first = stage_gradient_bytes(cost, cost->blocks[b].parameters);
         bucket = bucket + first > limit ? first : bucket + first;
@@ -270,14 +276,14 @@ static double first_backward(const struct relaxation *r, int i, int j, bool *awa
     for (int e = 0; e < cost->n_edges; e++) {
         int from = cost->edges[e].from, to = cost->edges[e].to;
 
-        if (!has_gradient(cost, &cost->edges[e]) || !has_block(r, i, j, from))
+        if (!has_gradient(cost, &cost->edges[e]) || !relax_has_block(r, i, j, from))
             continue;
         awaits[from] = true;
-        if (!has_block(r, i, j, to))
+        if (!relax_has_block(r, i, j, to))
             first = dmin(first, r->to[from] + r->round[to]);
     }
     for (int b = 0; b < cost->n_blocks; b++)
-        if (!awaits[b] && has_block(r, i, j, b))
+        if (!awaits[b] && relax_has_block(r, i, j, b))
             first = dmin(first, r->to[b]);
     return first;
 }
@@ -290,7 +296,7 @@ static void fill_turns(struct relaxation *r)
 
     for (int i = 0; i < r->table->n; i++)
         for (int j = i + 1; j <= r->table->n; j++)
-            if (is_interval(r, i, j))
+            if (relax_is_interval(r, i, j))
                 border_at(r, i, j)->turn = known ? first_backward(r, i, j, awaits) : 0;
     free(awaits);
 }
@@ -302,7 +308,7 @@ static void fill_last(struct relaxation *r)
     r->last = mem_new(cuts * cuts, sizeof(*r->last));
     for (int i = 0; i < r->table->n; i++)
         for (int j = i + 1; j <= r->table->n; j++)
-            if (is_interval(r, i, j))
+            if (relax_is_interval(r, i, j))
                 r->last[(size_t)i * cuts + (size_t)j] = last_gradients(r, i, j);
 }
 
@@ -338,6 +344,14 @@ static double all_reduce(const struct relaxation *r, int replicas, double bytes)
 
     if (replicas < 2 || bytes <= 0)
         return 0;
+    if (r->group) {
+        const struct cluster *cluster = r->search->cluster;
+
+        least = allreduce_time(cluster, replicas, r->group, false, bytes);
+        if (r->search->zero)
+            least = dmin(least, allreduce_time(cluster, replicas, r->group, true, bytes));
+        return least;
+    }
     for (int k = 0; k < ALLREDUCE_KINDS; k++)
         if (allreduce_allowed(r->search->cluster, (enum allreduce)k, false) ||
             (r->search->zero && allreduce_allowed(r->search->cluster, (enum allreduce)k, true)))
@@ -349,8 +363,8 @@ static double all_reduce(const struct relaxation *r, int replicas, double bytes)
  * last backward, which has in it what is run again. Forwards that a list runs ahead may hide all
  * of them.
  */
-static double tail(const struct relaxation *r, int i, int j, const struct choice *choice,
-                   const struct interval_cost *c, enum plan_recompute again)
+double relax_tail(const struct relaxation *r, int i, int j, const struct choice *choice,
+                  const struct interval_cost *c, enum plan_recompute again)
 {
     const struct table *t = r->table;
     const struct cost *cost = r->search->cost;
@@ -379,7 +393,7 @@ static double least_time(const struct relaxation *r, int i, int j, const struct 
         start = r->latency + dmax(border->last, border->first + c.received / r->messages);
     end = start + m * (c.forward + c.dgrad + c.wgrad + interval_again(&c, again));
     end = dmax(end, border->turn + m * (c.dgrad + c.wgrad));
-    most = end + tail(r, i, j, choice, &c, again);
+    most = end + relax_tail(r, i, j, choice, &c, again);
     if (border->returns)
         most = dmax(most, end - r->late * c.wgrad + r->latency +
                               dmax(border->back_last,
@@ -387,8 +401,8 @@ static double least_time(const struct relaxation *r, int i, int j, const struct 
     return dmax(most, m * dmax(c.received, c.gradient) / r->messages);
 }
 
-static bool fits(const struct relaxation *r, int i, int j, const struct choice *choice,
-                 enum plan_recompute again, double room)
+bool relax_fits(const struct relaxation *r, int i, int j, const struct choice *choice,
+                enum plan_recompute again, double room)
 {
     struct interval_cost c;
     int copies = r->pipelines * choice->most;
@@ -405,8 +419,7 @@ static bool fits(const struct relaxation *r, int i, int j, const struct choice *
                                search_message_buffers(r->search), copies) <= room;
 }
 
-/* Of the devices of its replicas, if they are the largest. */
-static double most_room(const struct relaxation *r, const struct choice *choice)
+double relax_most_room(const struct relaxation *r, const struct choice *choice)
 {
     return r->rooms[r->search->cluster->n_devices - r->pipelines * choice->replicas];
 }
@@ -431,7 +444,7 @@ static bool keeps_to(const struct relaxation *r, int i, int j, const struct choi
     enum plan_recompute again = recompute_asked(q);
 
     for (; again <= recompute_most(q, SCHEDULE_1F1B); again++) {
-        if (!fits(r, i, j, choice, again, room))
+        if (!relax_fits(r, i, j, choice, again, room))
             continue;
         if (least_time(r, i, j, choice, border, again) <= seconds)
             return true;
@@ -448,7 +461,7 @@ static bool keeps_with(const struct relaxation *r, int i, int j, const struct ch
     struct choice own = *choice;
 
     own.share = share;
-    return keeps_to(r, i, j, &own, most_room(r, choice), seconds);
+    return keeps_to(r, i, j, &own, relax_most_room(r, choice), seconds);
 }
 
 /* The fewest devices with such a stage, 'large' of them fast ones at most; by what is behind it. All
@@ -484,7 +497,7 @@ static int needed_from(const struct relaxation *r, int i, int large, double seco
     for (int j = i + 1, first = 0; j <= r->table->n; j++) {
         const struct border *border = border_at(r, i, j);
 
-        if (behind[j] >= best || !is_interval(r, i, j))
+        if (behind[j] >= best || !relax_is_interval(r, i, j))
             continue;
         first = r->table->ideals ? 0 : first;
         while (first < r->n_choices &&
@@ -503,11 +516,12 @@ static int needed_from(const struct relaxation *r, int i, int large, double seco
                 best = needed < best ? needed : best;
                 continue;
             }
-            if (keeps_to(r, i, j, choice, r->uneven ? r->rooms[0] : most_room(r, choice), seconds))
+            if (keeps_to(r, i, j, choice, r->uneven ? r->rooms[0] : relax_most_room(r, choice),
+                         seconds))
                 best = choice->replicas + behind[j];
             else if (r->uneven && choice->replicas <= large &&
                      choice->replicas + behind[j - choice->replicas * width] < best &&
-                     keeps_to(r, i, j, choice, most_room(r, choice), seconds))
+                     keeps_to(r, i, j, choice, relax_most_room(r, choice), seconds))
                 best = choice->replicas + behind[j - choice->replicas * width];
         }
     }
@@ -538,21 +552,34 @@ static bool possible(struct relaxation *r, double seconds)
         r->needed[i] = r->devices + 1;
     end_needed(r, 0);
     if (!r->stages) {
-        set_schedules(r, 0);
+        relax_schedules(r, 0);
         for (int i = n - 1; i >= 0; i--)
             fill_needed(r, i, seconds, r->needed, 0);
         return r->needed[r->large * (n + 1)] <= r->devices;
     }
     for (int s = r->stages - 1; s >= 0; s--) {
-        set_schedules(r, s);
+        relax_schedules(r, s);
         swap = r->behind;
         r->behind = r->needed;
         r->needed = swap;
         for (int i = 0; i < n; i++)
             fill_needed(r, i, seconds, r->behind, q->n_replicas ? q->replicas[s] : 0);
         end_needed(r, r->devices + 1);
+        if (r->rows)
+            memcpy(r->rows + (size_t)s * ((size_t)n + 1), r->needed + r->large * (n + 1),
+                   ((size_t)n + 1) * sizeof(*r->needed));
     }
     return r->needed[r->large * (n + 1)] <= r->devices;
+}
+
+bool relax_needed(struct relaxation *r, double seconds, int *needed)
+{
+    bool may_be;
+
+    r->rows = needed;
+    may_be = possible(r, seconds);
+    r->rows = NULL;
+    return may_be;
 }
 
 /* The least time that is possible, where that is less than 'upper'. */
@@ -582,7 +609,7 @@ static bool knows_stages(const struct relaxation *r)
 }
 
 /* The least time of all plans with one split and as many stages. */
-static double relax_stages(struct relaxation *r, int stages, double bound)
+static double relax_stages(struct relaxation *r, struct few *few, int stages, double bound)
 {
     /* A pipeline of this split cannot have as many. */
     if (stages > r->devices && !is_open(r->search->request))
@@ -595,6 +622,8 @@ static double relax_stages(struct relaxation *r, int stages, double bound)
     fill_borders(r);
     fill_turns(r);
     bound = least_possible(r, bound);
+    if (few)
+        relax_few_add(few);
     free(r->choices);
     return bound;
 }
@@ -624,6 +653,7 @@ static double relax(struct relaxation *r, double upper)
     const struct search *s = r->search;
     size_t blocks = (size_t)s->cost->n_blocks, cuts = (size_t)r->table->n + 1, most;
     double bound = upper;
+    struct few *few;
 
     r->to = mem_new(blocks, sizeof(double));
     r->round = mem_new(blocks, sizeof(double));
@@ -638,6 +668,7 @@ static double relax(struct relaxation *r, double upper)
     r->widest = search_widest(s);
     fill_rooms(r);
     fill_last(r);
+    few = relax_has_few(r) ? relax_few_new(r, upper) : NULL;
     for (int i = 0; i < s->n_splits; i++) {
         /* Stages of nothing but blocks that were left out are not seen. */
         int first = r->table->partial ? 0 : s->request->stages, last = first;
@@ -652,7 +683,11 @@ static double relax(struct relaxation *r, double upper)
             last = r->devices < s->cost->n_blocks ? r->devices : s->cost->n_blocks;
         }
         for (int stages = first; stages <= last; stages++)
-            bound = relax_stages(r, stages, bound);
+            bound = relax_stages(r, few, stages, bound);
+    }
+    if (few) {
+        bound = dmax(bound, relax_few_least(few));
+        relax_few_free(few);
     }
     free(r->start);
     free(r->into);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What partition_relax.c knows of a stage of any plan. */
+/* Between partition_relax.c, which says how long a stage of any plan makes an iteration take, and
+ * partition_relax_few.c, which looks at whole plans where there are few.
+ */
 #ifndef TASUKI_SCHEDULER_PARTITION_RELAX_H
 #define TASUKI_SCHEDULER_PARTITION_RELAX_H
 
@@ -51,6 +53,38 @@ struct relaxation {
     int large;              /* so many of these, or of those, has a pipeline at most */
     int *needed, *behind;   /* [(devices + 1) * (n + 1)]: devices from this cut on, with so many
                              * large ones at most; scratch */
+    int *rows;              /* see relax_needed(); else NULL */
+    const int *group;       /* devices of the replicas of a stage, where that is known; else NULL */
 };
+
+/* Does it not fit into so many bytes, whatever lies around it? */
+bool relax_fits(const struct relaxation *r, int i, int j, const struct choice *choice,
+                enum plan_recompute again, double room);
+/* Of the devices of its replicas, if they are the largest. */
+double relax_most_room(const struct relaxation *r, const struct choice *choice);
+/* Seconds after the last backward of any replica, at least. */
+double relax_tail(const struct relaxation *r, int i, int j, const struct choice *choice,
+                  const struct interval_cost *c, enum plan_recompute again);
+/* With 'late' and 'slots' of stage 's'. */
+void relax_schedules(struct relaxation *r, int s);
+bool relax_has_block(const struct relaxation *r, int i, int j, int b);
+bool relax_is_interval(const struct relaxation *r, int i, int j);
+const struct border *relax_border(const struct relaxation *r, int i, int j);
+
+/* The fewest devices from each cut on, [stages][n + 1], for stages from each number on that keep to so
+ * many seconds; false where none are enough.
+ */
+bool relax_needed(struct relaxation *r, double seconds, int *needed);
+
+/* Each way to cut on its own. Is there so little to try? Made with the seconds beyond which nothing is
+ * of interest. Then all ways with the pipelines, micro-batches and stages that are set, for each of
+ * these; then what no plan is faster than, 0 where they were too many.
+ */
+struct few;
+bool relax_has_few(const struct relaxation *r);
+struct few *relax_few_new(struct relaxation *r, double upper);
+void relax_few_add(struct few *f);
+double relax_few_least(struct few *f);
+void relax_few_free(struct few *f);
 
 #endif

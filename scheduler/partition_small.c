@@ -22,6 +22,8 @@ struct walk {
     struct places places;
     long count, most;
     bool add;               /* to what was found, else count only */
+    small_see *see;          /* in place of both */
+    void *context;
     struct err *err;
     bool failed;
 };
@@ -43,12 +45,14 @@ static void reach(struct walk *w, enum schedule_kind schedule, double budget)
     struct candidate *c = &w->c;
 
     w->count++;
-    if (!w->add || w->failed)
+    if ((!w->add && !w->see) || w->failed)
         return;
     c->schedule = schedule;
     c->budget = budget;
     candidate_assign(c, w->stage);
-    if (search_evaluate(w->search, c, true, w->err))
+    if (w->see)
+        w->see(w->context, c);
+    else if (search_evaluate(w->search, c, true, w->err))
         w->failed = true;
     else if (isfinite(c->seconds))
         keep(w->search, c);
@@ -293,4 +297,22 @@ int partition_small(struct search *search, long most, long *count, struct err *e
     }
     walk_clear(&w);
     return w.failed ? -1 : 0;
+}
+
+bool small_plans(struct search *search, const struct candidate *c, const int *stage, long most,
+                 small_see *see, void *context)
+{
+    struct walk w = { .search = search, .most = most, .see = see, .context = context };
+
+    walk_new(&w);
+    w.c.pipelines = c->pipelines;
+    w.c.micro_batch = c->micro_batch;
+    w.c.micro_batches = c->micro_batches;
+    w.c.n_stages = c->n_stages;
+    memcpy(w.c.replicas, c->replicas, (size_t)c->n_stages * sizeof(*c->replicas));
+    memcpy(w.stage, stage, (size_t)w.n_blocks * sizeof(*stage));
+    w.c.cuts[c->n_stages] = w.n_blocks;
+    walk_places(&w, 0);
+    walk_clear(&w);
+    return w.count <= most;
 }
