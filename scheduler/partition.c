@@ -415,7 +415,11 @@ static int refine(struct search *s, struct err *err)
     if (s->refined)
         return 0;
     s->refined = true;
-    return improve(s, err) || search_beside_chunks(s, err) || simplest_first(s, err) ||
+    if (improve(s, err))
+        return -1;
+    if (!s->complete && !s->request->policy)
+        search_cut_few(s);
+    return search_beside_chunks(s, err) || simplest_first(s, err) ||
                    fastest_tried_first(s, err)
                ? -1 : 0;
 }

@@ -415,10 +415,10 @@ static void place_on(struct bounding *b, struct candidate *c, int k)
     }
 }
 
-/* A bound has to know every order that matters. */
+/* A bound has to know every order that matters; of kinds of devices many do. */
 static bool places_all(const struct bounding *b)
 {
-    return !b->keep && !b->flat;
+    return (!b->keep || b->prunes) && !b->flat;
 }
 
 /* At most: some differ in nothing. */
@@ -613,14 +613,16 @@ static void bound_split(struct bounding *b, struct chunking *f)
     }
 }
 
-/* The least that such a plan takes, where that is less than 'upper'. */
-static double bound_all(struct search *s, double upper, bool keep)
+/* The least that such a plan takes, where that is less than 'upper'; 'all': on all devices, as far as
+ * there are few.
+ */
+static double bound_all(struct search *s, double upper, bool keep, bool all)
 {
     size_t n = (size_t)s->cost->n_blocks;
     struct search *cuts = s->actual ? s->actual : s;
     bool zero = cuts->zero;
     struct bounding b = { .search = s, .cuts = cuts, .bound = upper, .upper = upper, .keep = keep,
-                          .flat = !s->actual && s->flat, .prunes = s->few && !keep,
+                          .flat = !s->actual && s->flat, .prunes = s->few && all,
                           .left = MOST_CUT, .each = mem_new(n, sizeof(struct trip)),
                           .ways = mem_new(n + 1, sizeof(struct trip)),
                           .slower = mem_new(n + 1, sizeof(double)),
@@ -660,7 +662,12 @@ static double bound_all(struct search *s, double upper, bool keep)
 
 double partition_chunks_bound(struct search *s, double upper)
 {
-    return bound_all(s, upper, false) * (1 - SAME);
+    return bound_all(s, upper, false, true) * (1 - SAME);
+}
+
+static double found_seconds(const struct search *s)
+{
+    return s->n_found ? s->found[0]->seconds : INFINITY;
 }
 
 void search_cut_chunks(struct search *s)
@@ -668,9 +675,16 @@ void search_cut_chunks(struct search *s)
     struct search *least = s->mixed ? search_least_new(s) : NULL;
     bool tight = s->tight;
 
-    bound_all(least ? least : s, s->n_found ? s->found[0]->seconds : INFINITY, true);
-    if (least)
-        search_least_free(least);
-    s->tight = tight;
+    bound_all(least ? least : s, found_seconds(s), true, false);
     search_sort(s);
+    /* Of devices of several kinds each may want another stage. */
+    if (least) {
+        double effort = s->effort;
+
+        bound_all(least, found_seconds(s), true, true);
+        search_least_free(least);
+        s->effort = effort;
+        search_sort(s);
+    }
+    s->tight = tight;
 }

@@ -756,6 +756,10 @@ double partition_lower_bound(const struct cost *cost, const struct cluster *clus
  * seconds of a plan, is of interest. 0 where the graph has too many cuts to look at each.
  */
 double partition_relaxed(struct search *search, double upper);
+/* Where devices are of several kinds and there is little to try: what is faster than all that was found
+ * is added to that, sorted.
+ */
+void search_cut_few(struct search *s);
 /* The same for plans whose devices have several stages, of which partition_relaxed() knows nothing;
  * 'upper' where none is allowed.
  */

@@ -648,7 +648,7 @@ static int larger_than_least(const struct relaxation *r)
     return n - least;
 }
 
-static double relax(struct relaxation *r, double upper)
+static double relax(struct relaxation *r, double upper, bool keep)
 {
     const struct search *s = r->search;
     size_t blocks = (size_t)s->cost->n_blocks, cuts = (size_t)r->table->n + 1, most;
@@ -668,7 +668,7 @@ static double relax(struct relaxation *r, double upper)
     r->widest = search_widest(s);
     fill_rooms(r);
     fill_last(r);
-    few = relax_has_few(r) ? relax_few_new(r, upper) : NULL;
+    few = relax_has_few(r) ? relax_few_new(r, upper, keep) : NULL;
     for (int i = 0; i < s->n_splits; i++) {
         /* Stages of nothing but blocks that were left out are not seen. */
         int first = r->table->partial ? 0 : s->request->stages, last = first;
@@ -737,7 +737,7 @@ static void add_tables(struct relaxation *r)
     r->fast = r->rest = NULL;
 }
 
-double partition_relaxed(struct search *search, double upper)
+static double relax_all(struct search *search, double upper, bool keep)
 {
     struct relaxation r = { .search = search };
     double bound;
@@ -753,9 +753,26 @@ double partition_relaxed(struct search *search, double upper)
         r.table = table_new(search->cost, MOST_CUTS);
     }
     add_tables(&r);
-    bound = relax(&r, upper);
+    bound = relax(&r, upper, keep);
     table_free(r.fast);
     table_free(r.rest);
     table_free(r.table);
     return bound;
+}
+
+double partition_relaxed(struct search *search, double upper)
+{
+    return relax_all(search, upper, false);
+}
+
+void search_cut_few(struct search *s)
+{
+    struct search *least;
+
+    if (!s->mixed || !s->few || !s->n_found || isinf(s->found[0]->seconds) || s->request->exhaustive)
+        return;
+    least = search_least_new(s);
+    relax_all(least, s->found[0]->seconds, true);
+    search_least_free(least);
+    search_sort(s);
 }

@@ -77,12 +77,13 @@ const struct border *relax_border(const struct relaxation *r, int i, int j);
 bool relax_needed(struct relaxation *r, double seconds, int *needed);
 
 /* Each way to cut on its own. Is there so little to try? Made with the seconds beyond which nothing is
- * of interest. Then all ways with the pipelines, micro-batches and stages that are set, for each of
- * these; then what no plan is faster than, 0 where they were too many.
+ * of interest, and whether what is faster is added to what the search found. Then all ways with the
+ * pipelines, micro-batches and stages that are set, for each of these; then what no plan is faster
+ * than, 0 where they were too many.
  */
 struct few;
 bool relax_has_few(const struct relaxation *r);
-struct few *relax_few_new(struct relaxation *r, double upper);
+struct few *relax_few_new(struct relaxation *r, double upper, bool keep);
 void relax_few_add(struct few *f);
 double relax_few_least(struct few *f);
 void relax_few_free(struct few *f);

@@ -73,6 +73,7 @@ struct few {
      */
     double done[MOST_STAGES], back[MOST_STAGES], after[MOST_STAGES];
     double best;            /* of what was simulated */
+    bool keep;              /* that, where it is as the search has its state */
     bool failed;
 };
 
@@ -85,13 +86,14 @@ bool relax_has_few(const struct relaxation *r)
            !q->memory_of && !q->list && request_versions(q) == 1 && request_chunks(q) == 1;
 }
 
-struct few *relax_few_new(struct relaxation *r, double upper)
+struct few *relax_few_new(struct relaxation *r, double upper, bool keep)
 {
     struct few *f = mem_new(1, sizeof(*f));
     size_t width = (size_t)r->table->n + 1;
 
     f->r = r;
     f->limit = upper;
+    f->keep = keep;
     f->needed = mem_new(MOST_STAGES * width, sizeof(*f->needed));
     f->blocks = mem_new((size_t)r->search->cost->n_blocks, sizeof(*f->blocks));
     for (int s = 0; s < MOST_STAGES; s++) {
@@ -454,8 +456,11 @@ static void simulate_one(struct few *f, struct candidate *c, bool zero)
                  c->micro_batches * c->pipelines * candidate_devices(c) / MICRO_BATCHES;
     f->failed |= search_evaluate(s, c, true, NULL) != 0;
     s->zero = before;
-    if (!f->failed)
-        f->best = dmin(f->best, c->seconds);
+    if (f->failed || c->seconds >= f->best)
+        return;
+    f->best = c->seconds;
+    if (f->keep)
+        search_add(s, candidate_copy(c));
 }
 
 static void look_at(void *context, struct candidate *c)
@@ -465,7 +470,7 @@ static void look_at(void *context, struct candidate *c)
 
     if (f->looked++ > MOST_LOOKED || f->failed || placed_time(f, c) >= f->best)
         return;
-    if (s->request->zero != PLAN_ZERO)
+    if (f->keep ? !s->zero : s->request->zero != PLAN_ZERO)
         simulate_one(f, c, false);
     if (s->zero)
         simulate_one(f, c, true);
