@@ -509,7 +509,8 @@ double relax_few_least(struct few *f)
     if (f->tried > MOST_TRIED)
         least = 0;
     f->best = least;
-    qsort(f->ways, (size_t)f->n_ways, sizeof(*f->ways), by_seconds);
+    if (f->n_ways > 1)
+        qsort(f->ways, (size_t)f->n_ways, sizeof(*f->ways), by_seconds);
     for (int i = 0; i < f->n_ways && f->ways[i].seconds < f->best; i++)
         if (!look_at_way(f, &f->ways[i])) {
             least = f->ways[i].seconds;
