@@ -464,11 +464,10 @@ static void the_search_and_the_bound_are_near_the_optimum(void **state)
     assert_true(compare(false) <= 0.1);
 }
 
-/* The bound takes bubbles and messages to be those of devices that are all fast. */
 static void devices_of_two_kinds_are_planned_near_the_optimum(void **state)
 {
     (void)state;
-    assert_true(compare(true) <= 0.4);
+    assert_true(compare(true) <= 0.1);
 }
 
 int main(void)
