@@ -171,14 +171,22 @@ static int choose_sizes(const struct plan_request *q, int64_t sizes[MAX_SIZES])
     return n;
 }
 
+static bool has_speed(const struct cluster_device *device)
+{
+    bool any = device->flops > 0 || device->memory_bandwidth > 0;
+
+    for (int f = FACTORS_TF32; f < FACTORS; f++)
+        any |= device->product_flops[f] > 0;
+    return any;
+}
+
 /* A cluster that is described with the speed of its devices, or of some, is not this machine. */
 static bool is_elsewhere(const struct cluster *cluster)
 {
     for (int d = 0; d < cluster->n_devices; d++) {
         const struct cluster_device *device = &cluster->devices[d];
 
-        if (strcmp(device->kind, "cpu") != 0 &&
-            (device->flops > 0 || device->memory_bandwidth > 0))
+        if (strcmp(device->kind, "cpu") != 0 && has_speed(device))
             return true;
     }
     return false;
@@ -465,7 +473,8 @@ static const char *suited_elsewhere(const char *kernels, const struct cluster *c
 
         if (device->product_flops[FACTORS_BF16] <= 0 && device->product_flops[FACTORS_FP16] > 0) {
             log_warning("%s has no \"%s\", and has \"%s\": computed is in float16, with loss scaling",
-                        device->kind, cluster_factors_keys[FACTORS_BF16],
+                        *device->kind ? device->kind : cluster->name,
+                        cluster_factors_keys[FACTORS_BF16],
                         cluster_factors_keys[FACTORS_FP16]);
             return "cuda-fp16";
         }

@@ -917,6 +917,9 @@ value() {
     run "$TASUKI" profile "${words[@]:0:3}" --efficiency --cluster $machine --precision bf16
     [ "$status" -ne 0 ]
     # What a GPU before Ampere has.
+    run "$TASUKI" plan "${words[@]}" --cluster flat:2,bandwidth=1e9,flops-fp16=1e9 --precision bf16
+    [ "$status" -eq 0 ]
+    [[ "$output" == *'flops-fp16=1e9 has no "flops_bf16", and has '* ]]
     run "$TASUKI" plan "${words[@]}" --cluster rannc-v100:1 --precision bf16 -o plan.json
     echo "$output"
     [ "$status" -eq 0 ]
