@@ -16,11 +16,10 @@
 #include "base/mem.h"
 #include "comm/watch_private.h"
 
-#define STRANGERS 16        /* connections that have not said hello yet */
+#define UPWARD (HUBS * LINK_ADDRESSES)      /* connections to those who watch, the first of links */
 #define OTHER_FILES 240     /* that MPI and the run have open beside these */
 #define MEETING 60.0        /* seconds in which all must have connected */
-#define ATTEMPT 5.0         /* for one address */
-#define FIRST_LINK (1 + LINK_ADDRESSES)     /* of polls */
+#define ATTEMPT 5.0         /* by who watches, at one of its addresses */
 #define START 1.0           /* who dies before it is watched dies unseen: wait for that */
 
 /* Connections -------------------------------------------------------------------------- */
@@ -30,13 +29,30 @@ static const struct link_place *place_of(const struct watch *w, const struct lin
     return &w->place[link->rank == w->hub[0] ? 0 : 1];
 }
 
-/* The next address, where this one was no use. */
-static void try_next(struct watch *w, struct link *link)
+static const struct link_place *own_place(const struct watch *w)
+{
+    return &w->place[w->comm->rank == w->hub[0] ? 0 : 1];
+}
+
+/* Who watches, towards a rank: by this address or a later one. */
+static void meet(struct watch *w, struct link *link)
+{
+    const struct link_place *mine = own_place(w);
+    const struct link_end *ways = w->ways + (size_t)link->rank * LINK_ADDRESSES;
+
+    link->limit = clock_now() + ATTEMPT;
+    while (link->address < mine->n &&
+           !link_meet(link, &mine->end[link->address], &ways[link->address]))
+        link->address++;
+}
+
+/* This address was no use. A rank waits at all of them at once. */
+static void give_up(struct watch *w, struct link *link)
 {
     link_close(link);
     link->address++;
-    link->limit = clock_now() + ATTEMPT;
-    (void)link_connect(link, place_of(w, link));
+    if (!link->up && clock_now() < w->end_of_meeting)
+        meet(w, link);
 }
 
 static void greet(struct watch *w, struct link *link)
@@ -44,7 +60,11 @@ static void greet(struct watch *w, struct link *link)
     struct note hello = { .kind = NOTE_HELLO, .rank = w->comm->rank };
 
     if (!link_connected(link)) {
-        try_next(w, link);
+        give_up(w, link);
+        return;
+    }
+    if (!link->up) {
+        link->state = LINK_NEW;
         return;
     }
     memcpy(hello.token, place_of(w, link)->token, sizeof(hello.token));
@@ -54,15 +74,14 @@ static void greet(struct watch *w, struct link *link)
 
 static void welcome(struct watch *w, struct link *link, const struct note *note)
 {
-    const struct link_place *mine = &w->place[w->comm->rank == w->hub[0] ? 0 : 1];
+    const struct link_place *mine = own_place(w);
     struct note answer = { .kind = NOTE_WELCOME };
 
-    if (note->kind != NOTE_HELLO || note->rank < 0 || note->rank >= w->comm->size ||
+    if (note->kind != NOTE_HELLO || note->rank != link->rank ||
         memcmp(note->token, mine->token, sizeof(mine->token)) != 0) {
-        link_close(link);
+        give_up(w, link);
         return;
     }
-    link->rank = note->rank;
     link->state = LINK_LIVE;
     memcpy(answer.token, mine->token, sizeof(answer.token));
     link_send(link, &answer);
@@ -114,9 +133,14 @@ static void take_news(struct watch *w, const struct link *link, const struct not
         hear_where(&w->heard[link->rank], note);
 }
 
-/* By a verdict, that is: nothing else comes from those that watch to who does not run. */
-static void be_woken(struct link *link)
+/* Its other addresses are not needed. By a verdict it wakes, that is: nothing else comes from those that
+ * watch to who does not run.
+ */
+static void be_watched(struct watch *w, struct link *link)
 {
+    for (int i = 0; i < UPWARD; i++)
+        if (w->links[i].rank == link->rank && &w->links[i] != link)
+            link_close(&w->links[i]);
     link->state = LINK_LIVE;
     link_wakes(link);
 }
@@ -128,9 +152,9 @@ static void take_note(struct watch *w, struct link *link, const struct note *not
     } else if (link->state == LINK_GREETED) {
         if (note->kind == NOTE_WELCOME &&
             memcmp(note->token, place_of(w, link)->token, sizeof(note->token)) == 0)
-            be_woken(link);
+            be_watched(w, link);
         else
-            try_next(w, link);
+            give_up(w, link);
     } else if (note->kind == NOTE_BYE || note->kind == NOTE_FAILED) {
         take_leave(w, link, note);
     } else {
@@ -152,8 +176,8 @@ static void serve(struct watch *w, struct link *link)
             take_note(w, link, &note);
             continue;
         }
-        if (link->state == LINK_GREETED) {
-            try_next(w, link);
+        if (link->state == LINK_GREETED || link->state == LINK_NEW) {
+            give_up(w, link);
             return;
         }
         if (link->state == LINK_LIVE && status == -1)
@@ -164,30 +188,11 @@ static void serve(struct watch *w, struct link *link)
     }
 }
 
-static struct link *free_link(struct watch *w)
+static void let_go(struct watch *w)
 {
-    for (int i = 0; i < w->n_links; i++)
-        if (w->links[i].state == LINK_FREE && !w->links[i].up)
-            return &w->links[i];
-    return NULL;
-}
-
-static void accept_all(struct watch *w, int listener)
-{
-    struct link *link, stranger;
-
-    while ((link = free_link(w)) &&
-           link_accept(link, listener, w->n_peers, w->peers, clock_now() + ATTEMPT))
-        ;
-    if (!link && link_accept(&stranger, listener, w->n_peers, w->peers, 0) > 0)
-        link_close(&stranger);
-}
-
-static void close_listeners(struct watch *w)
-{
-    for (int i = 0; i < w->n_listeners; i++)
-        close(w->listeners[i]);
-    w->n_listeners = 0;
+    for (int i = 0; i < w->n_holders; i++)
+        close(w->holders[i]);
+    w->n_holders = 0;
 }
 
 /* The thread --------------------------------------------------------------------------- */
@@ -209,7 +214,7 @@ static int next_due(const struct watch *w)
     soonest(&next, w->look_at);
     soonest(&next, w->cut_at);
     soonest(&next, w->leave_by);
-    if (w->n_listeners > 0)
+    if (w->n_holders > 0)
         soonest(&next, w->end_of_meeting);
     for (int i = 0; i < w->n_links; i++)
         if (w->links[i].state != LINK_FREE && w->links[i].state != LINK_LIVE)
@@ -218,15 +223,30 @@ static int next_due(const struct watch *w)
     return next == 0 ? -1 : rest <= 0 ? 0 : (int)(1e3 * rest) + 1;
 }
 
+/* By one that watches, or by none that could. */
+static bool is_watched_by(const struct watch *w, int hub)
+{
+    bool waits = false;
+
+    for (int i = 0; i < UPWARD; i++) {
+        const struct link *link = &w->links[i];
+
+        if (!link->up || link->rank != w->hub[hub])
+            continue;
+        if (link->state == LINK_LIVE)
+            return true;
+        waits = waits || link->state != LINK_FREE;
+    }
+    return !waits;
+}
+
 /* Is nothing under way any more that would have this rank watched? */
 static void check_settled(struct watch *w)
 {
-    bool settled = true;
-
-    for (int i = 0; i < w->n_links; i++)
-        settled = settled && (!w->links[i].up || w->links[i].state == LINK_LIVE ||
-                              w->links[i].state == LINK_FREE);
-    if (!settled || w->settled)
+    for (int h = 0; h < HUBS; h++)
+        if (!is_watched_by(w, h))
+            return;
+    if (w->settled)
         return;
     pthread_mutex_lock(&w->lock);
     w->settled = true;
@@ -243,15 +263,11 @@ static void do_what_is_due(struct watch *w)
     for (int i = 0; i < w->n_links; i++) {
         struct link *link = &w->links[i];
 
-        if (link->state == LINK_FREE || link->state == LINK_LIVE || time < link->limit)
-            continue;
-        if (link->up)
-            try_next(w, link);
-        else
-            link_close(link);
+        if (link->state != LINK_FREE && link->state != LINK_LIVE && time >= link->limit)
+            give_up(w, link);
     }
     if (time >= w->end_of_meeting || w->welcomed >= w->comm->size - 1 || w->decided)
-        close_listeners(w);
+        let_go(w);
     if (w->decide_at > 0 && time >= w->decide_at)
         watch_judge(w);
     if (w->suspect_at > 0 && time >= w->suspect_at)
@@ -274,27 +290,21 @@ static void do_what_is_due(struct watch *w)
 static void wait_for_something(struct watch *w)
 {
     w->polls[0] = (struct pollfd){ .fd = w->wake, .events = POLLIN };
-    for (int i = 0; i < LINK_ADDRESSES; i++)
-        w->polls[1 + i] = (struct pollfd){ .fd = i < w->n_listeners ? w->listeners[i] : -1,
-                                           .events = POLLIN };
     for (int i = 0; i < w->n_links; i++) {
         const struct link *link = &w->links[i];
 
-        w->polls[FIRST_LINK + i] = (struct pollfd){
+        w->polls[1 + i] = (struct pollfd){
             .fd = link->state == LINK_FREE ? -1 : link->fd,
             .events = link->state == LINK_CONNECTING ? POLLOUT : POLLIN,
         };
     }
-    if (poll(w->polls, (nfds_t)w->n_links + FIRST_LINK, next_due(w)) <= 0)
+    if (poll(w->polls, (nfds_t)w->n_links + 1, next_due(w)) <= 0)
         return;
     if (w->polls[0].revents)
         (void)!read(w->wake, &(uint64_t){ 0 }, sizeof(uint64_t));
     for (int i = 0; i < w->n_links; i++)
-        if (w->links[i].state != LINK_FREE && w->polls[FIRST_LINK + i].revents)
+        if (w->links[i].state != LINK_FREE && w->polls[1 + i].revents)
             serve(w, &w->links[i]);
-    for (int i = 0; i < w->n_listeners; i++)
-        if (w->polls[1 + i].revents)
-            accept_all(w, w->listeners[i]);
 }
 
 /* Rank 0 that failed is itself the one who would tell. */
@@ -321,12 +331,8 @@ static void *run(void *data)
 {
     struct watch *w = data;
 
-    for (int i = 0; i < w->n_links; i++) {
-        if (w->links[i].up) {
-            w->links[i].limit = clock_now() + ATTEMPT;
-            (void)link_connect(&w->links[i], place_of(w, &w->links[i]));
-        }
-    }
+    for (int i = UPWARD; i < w->n_links; i++)
+        meet(w, &w->links[i]);
     do_what_is_due(w);
     while (!atomic_load(&w->leave)) {
         wait_for_something(w);
@@ -351,29 +357,24 @@ static void choose_hubs(struct watch *w)
 static int make_room(int wanted)
 {
     struct rlimit limit;
-    rlim_t need = (rlim_t)wanted + OTHER_FILES;
+    rlim_t need = (rlim_t)wanted + UPWARD + OTHER_FILES;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= need)
         return wanted;
     limit.rlim_cur = limit.rlim_max < need ? limit.rlim_max : need;
-    if (setrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur < STRANGERS + OTHER_FILES)
-        return STRANGERS;
-    return (int)(limit.rlim_cur - OTHER_FILES);
+    if (setrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur < UPWARD + OTHER_FILES)
+        return 0;
+    return (int)(limit.rlim_cur - UPWARD - OTHER_FILES);
 }
 
 static void make_links(struct watch *w)
 {
-    int n = 0;
-
-    w->n_links = HUBS + (watch_is_hub(w) ? make_room(w->comm->size + STRANGERS) : 0);
-    w->links = mem_new((size_t)w->n_links, sizeof(*w->links));
-    w->polls = mem_new((size_t)w->n_links + FIRST_LINK, sizeof(*w->polls));
     w->lost = mem_new((size_t)w->comm->size, sizeof(*w->lost));
     if (watch_is_hub(w))
         w->heard = mem_new((size_t)w->comm->size, sizeof(*w->heard));
-    for (int h = 0; h < HUBS; h++)
-        if (w->hub[h] != w->comm->rank)
-            w->links[n++] = (struct link){ .rank = w->hub[h], .up = true };
+    while (w->n_links < UPWARD)
+        *(struct link *)mem_push((void **)&w->links, &w->n_links, sizeof(*w->links)) =
+            (struct link){ .rank = -1 };
 }
 
 static bool on_one_node(const struct comm *comm)
@@ -384,34 +385,7 @@ static bool on_one_node(const struct comm *comm)
     return true;
 }
 
-/* One rank of each node tells its addresses. */
-static int learn_peers(struct watch *w, struct err *err)
-{
-    struct comm *comm = w->comm;
-    const void **parts = mem_new((size_t)comm->size, sizeof(*parts));
-    size_t *sizes = mem_new((size_t)comm->size, sizeof(*sizes));
-    struct link_address *own = NULL, none = { 0 };
-    void *block = NULL;
-    int n = 0, first = 0, bad;
-
-    while (strcmp(comm->hosts[first], comm->hosts[comm->rank]) != 0)
-        first++;
-    if (first == comm->rank)
-        own = link_own_addresses(&n);
-    bad = comm->driver->share(comm, own ? own : &none, (size_t)(n ? n : 1) * sizeof(*own), &block,
-                              parts, sizes, err);
-    for (int r = 0; r < comm->size && block && !bad && watch_is_hub(w); r++)
-        for (size_t i = 0; i < sizes[r] / sizeof(*own); i++)
-            memcpy(mem_push((void **)&w->peers, &w->n_peers, sizeof(*own)),
-                   (const char *)parts[r] + i * sizeof(*own), sizeof(*own));
-    free(own);
-    free(block);
-    free(parts);
-    free(sizes);
-    return bad;
-}
-
-/* Everybody learns where the ranks that watch listen; n 0: nowhere. */
+/* Everybody learns where the ranks that watch can be met; n 0: nowhere. */
 static int share_places(struct watch *w, struct err *err)
 {
     struct comm *comm = w->comm;
@@ -422,23 +396,105 @@ static int share_places(struct watch *w, struct err *err)
         size_t size = sizeof(place);
 
         if (comm->rank == w->hub[h])
-            w->n_listeners = link_listen(&place, on_one_node(comm), w->listeners);
+            w->n_holders = link_hold(&place, on_one_node(comm), w->holders);
         if (comm->driver->broadcast(comm, w->hub[h], &data, &size, err))
             return -1;
         if (size == sizeof(place))
             memcpy(&w->place[h], data, size);
+        w->place[h].n = w->place[h].n < LINK_ADDRESSES ? w->place[h].n : LINK_ADDRESSES;
         if (comm->rank != w->hub[h])
             free(data);
     }
     return 0;
 }
 
+/* An address of another node that this one has, too, leads nowhere. */
+static bool leads_to(const struct watch *w, int hub, const struct link_end *to,
+                     const struct link_end *from)
+{
+    return memcmp(&to->address, &from->address, sizeof(to->address)) != 0 ||
+           strcmp(w->comm->hosts[w->hub[hub]], w->comm->hosts[w->comm->rank]) == 0;
+}
+
+/* Set out towards all addresses of those that watch: n0 + n1 beginnings, port 0 where there is no way. */
+static void approach(struct watch *w, struct link_end *ways)
+{
+    int n = 0;
+
+    for (int h = 0; h < HUBS; h++) {
+        for (int i = 0; i < w->place[h].n; i++) {
+            const struct link_end *to = &w->place[h].end[i];
+            struct link *link = &w->links[h * LINK_ADDRESSES + i];
+            struct link_end *from = &ways[n++];
+
+            if (w->hub[h] == w->comm->rank)
+                continue;
+            *link = (struct link){ .rank = w->hub[h], .up = true, .address = i,
+                                   .limit = w->end_of_meeting };
+            if (link_approach(link, to, from) && !leads_to(w, h, to, from)) {
+                link_close(link);
+                *from = (struct link_end){ .port = 0 };
+            }
+        }
+    }
+}
+
+/* Of whom a way leads here, as far as there is room. */
+static void expect(struct watch *w, const void **parts, const size_t *sizes)
+{
+    int first = w->comm->rank == w->hub[0] ? 0 : w->place[0].n, n = own_place(w)->n;
+    int room = make_room(w->comm->size);
+
+    w->ways = mem_new((size_t)w->comm->size * LINK_ADDRESSES, sizeof(*w->ways));
+    for (int r = 0; r < w->comm->size && room > 0; r++) {
+        const struct link_end *theirs = parts[r];
+        bool leads = false;
+
+        if (r == w->comm->rank ||
+            sizes[r] != (size_t)(w->place[0].n + w->place[1].n) * sizeof(*theirs))
+            continue;
+        for (int i = 0; i < n; i++) {
+            struct link_end *way = &w->ways[(size_t)r * LINK_ADDRESSES + (size_t)i];
+
+            memcpy(way, &theirs[first + i], sizeof(*way));
+            leads = leads || way->port != 0;
+        }
+        if (!leads)
+            continue;
+        *(struct link *)mem_push((void **)&w->links, &w->n_links, sizeof(*w->links)) =
+            (struct link){ .rank = r };
+        room--;
+    }
+}
+
+/* Who watches learns where the others set out. */
+static int share_ways(struct watch *w, struct err *err)
+{
+    struct comm *comm = w->comm;
+    const void **parts = mem_new((size_t)comm->size, sizeof(*parts));
+    size_t *sizes = mem_new((size_t)comm->size, sizeof(*sizes));
+    struct link_end ways[UPWARD] = { { .port = 0 } };
+    int n = w->place[0].n + w->place[1].n, bad = 0;
+    void *block = NULL;
+
+    approach(w, ways);
+    if (n > 0)
+        bad = comm->driver->share(comm, ways, (size_t)n * sizeof(*ways), &block, parts, sizes, err);
+    if (n > 0 && !bad && watch_is_hub(w))
+        expect(w, parts, sizes);
+    w->polls = mem_new((size_t)w->n_links + 1, sizeof(*w->polls));
+    free(block);
+    free(parts);
+    free(sizes);
+    return bad;
+}
+
 static void free_watch(struct watch *w)
 {
     for (int i = 0; i < w->n_links; i++)
         link_close(&w->links[i]);
-    close_listeners(w);
-    free(w->peers);
+    let_go(w);
+    free(w->ways);
     if (w->wake >= 0)
         close(w->wake);
     pthread_mutex_destroy(&w->lock);
@@ -509,7 +565,7 @@ int watch_start(struct comm *comm, struct watch **watch, struct err *err)
     init_lock(w);
     choose_hubs(w);
     make_links(w);
-    if ((!on_one_node(comm) && learn_peers(w, err)) || share_places(w, err)) {
+    if (share_places(w, err) || share_ways(w, err)) {
         free_watch(w);
         return -1;
     }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <linux/filter.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -23,6 +24,8 @@
 #define IDLE 2          /* seconds without a word, then the kernel asks … */
 #define ASK_EVERY 4     /* … so often … */
 #define ASK_TIMES 127   /* … before it gives up: Linux's most, link_silence() is sooner */
+#define FLAGS_AT 13     /* of a TCP segment (RFC 9293, 3.1) */
+#define FLAG_RESET 0x04
 
 /* Addresses ---------------------------------------------------------------------------- */
 
@@ -42,7 +45,8 @@ static bool take_address(const struct sockaddr *from, struct link_address *addre
     return true;
 }
 
-struct link_address *link_own_addresses(int *n)
+/* Without loopback where there are others; to be freed. */
+static struct link_address *own_addresses(int *n)
 {
     struct link_address *addresses = NULL, one;
     struct ifaddrs *list;
@@ -60,64 +64,71 @@ struct link_address *link_own_addresses(int *n)
 }
 
 struct socket_address {
-    struct sockaddr_storage to;
+    struct sockaddr_storage at;
     socklen_t size;
 };
 
-static struct socket_address socket_address(const struct link_address *address, uint16_t port)
+static struct socket_address socket_address(const struct link_end *end)
 {
-    struct sockaddr_in four = { .sin_family = AF_INET, .sin_port = htons(port) };
-    struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
-    struct socket_address result = { .size = 0 };
+    struct sockaddr_in four = { .sin_family = AF_INET, .sin_port = htons(end->port) };
+    struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_port = htons(end->port) };
+    bool is_six = end->address.family == AF_INET6;
+    struct socket_address result = { .size = is_six ? sizeof(six) : sizeof(four) };
 
-    memcpy(&four.sin_addr, address->bytes, sizeof(four.sin_addr));
-    memcpy(&six.sin6_addr, address->bytes, sizeof(six.sin6_addr));
-    result.size = address->family == AF_INET6 ? sizeof(six) : sizeof(four);
-    memcpy(&result.to, address->family == AF_INET6 ? (const void *)&six : (const void *)&four,
-           result.size);
+    memcpy(&four.sin_addr, end->address.bytes, sizeof(four.sin_addr));
+    memcpy(&six.sin6_addr, end->address.bytes, sizeof(six.sin6_addr));
+    memcpy(&result.at, is_six ? (const void *)&six : (const void *)&four, result.size);
     return result;
 }
 
-static int open_socket(const struct link_address *address)
+/* Where a socket is. */
+static bool end_of(int fd, struct link_end *end)
 {
-    return socket(address->family == AF_INET6 ? AF_INET6 : AF_INET,
-                  SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct socket_address own = { .size = sizeof(own.at) };
+
+    *end = (struct link_end){ .port = 0 };
+    if (getsockname(fd, (struct sockaddr *)&own.at, &own.size) ||
+        !take_address((const struct sockaddr *)&own.at, &end->address))
+        return false;
+    end->port = ntohs(own.at.ss_family == AF_INET6
+                          ? ((const struct sockaddr_in6 *)(const void *)&own.at)->sin6_port
+                          : ((const struct sockaddr_in *)(const void *)&own.at)->sin_port);
+    return true;
 }
 
-/* At this address, and no other. */
-static int listen_at(const struct link_address *address, uint16_t *port)
+/* At this end; NULL: at none yet. */
+static int open_socket(int family, const struct link_end *end)
 {
-    struct socket_address at = socket_address(address, 0);
-    int fd = open_socket(address);
+    struct socket_address own = { .size = 0 };
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), yes = 1;
 
-    if (fd < 0)
-        return -1;
-    if (bind(fd, (const struct sockaddr *)&at.to, at.size) || listen(fd, SOMAXCONN) ||
-        getsockname(fd, (struct sockaddr *)&at.to, &at.size)) {
-        close(fd);
-        return -1;
-    }
-    *port = ntohs(address->family == AF_INET6
-                      ? ((const struct sockaddr_in6 *)(const void *)&at.to)->sin6_port
-                      : ((const struct sockaddr_in *)(const void *)&at.to)->sin_port);
-    return fd;
+    if (fd < 0 || !end)
+        return fd;
+    own = socket_address(end);
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof(yes)) == 0 &&
+        bind(fd, (const struct sockaddr *)&own.at, own.size) == 0)
+        return fd;
+    close(fd);
+    return -1;
 }
 
-int link_listen(struct link_place *place, bool near, int listeners[LINK_ADDRESSES])
+int link_hold(struct link_place *place, bool near, int holders[LINK_ADDRESSES])
 {
     static const struct link_address loopback = { AF_INET, { 127, 0, 0, 1 } };
     int n = 1;
-    struct link_address *own = near ? NULL : link_own_addresses(&n);
+    struct link_address *own = near ? NULL : own_addresses(&n);
 
     memset(place, 0, sizeof(*place));
     if (getrandom(place->token, sizeof(place->token), 0) != (ssize_t)sizeof(place->token))
         n = 0;
     for (int i = 0; i < n && place->n < LINK_ADDRESSES; i++) {
-        const struct link_address *address = near ? &loopback : &own[i];
+        struct link_end end = { .address = near ? loopback : own[i] };
+        int fd = open_socket(end.address.family, &end);
 
-        listeners[place->n] = listen_at(address, &place->port[place->n]);
-        if (listeners[place->n] >= 0)
-            place->address[place->n++] = *address;
+        if (fd >= 0 && end_of(fd, &place->end[place->n]))
+            holders[place->n++] = fd;
+        else if (fd >= 0)
+            close(fd);
     }
     free(own);
     return place->n;
@@ -149,71 +160,63 @@ double link_silence(const struct link *link)
     return 1e-3 * least;
 }
 
-static bool is_one_of(const struct sockaddr *peer, int n, const struct link_address *from)
+/* What the kernel of the other end says as long as nobody has called connect() there. */
+static bool drop_resets(int fd)
 {
-    struct link_address address;
+    struct sock_filter look[] = {
+        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, FLAGS_AT),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, FLAG_RESET, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, 0),
+        BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+    };
+    struct sock_fprog program = { .len = sizeof(look) / sizeof(look[0]), .filter = look };
 
-    if (!take_address(peer, &address))
+    return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0;
+}
+
+static bool start_connecting(struct link *link, int fd, const struct link_end *to)
+{
+    struct socket_address at = socket_address(to);
+
+    if (fd < 0)
         return false;
-    for (int i = 0; i < n; i++)
-        if (memcmp(&address, &from[i], sizeof(address)) == 0)
-            return true;
-    return false;
-}
-
-int link_accept(struct link *link, int listener, int n, const struct link_address *from,
-                double limit)
-{
-    struct sockaddr_storage peer;
-    socklen_t size = sizeof(peer);
-    int fd = accept4(listener, (struct sockaddr *)&peer, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-    if (fd < 0)
-        return 0;
-    if (n > 0 && !is_one_of((const struct sockaddr *)&peer, n, from)) {
+    if (!drop_resets(fd) || (connect(fd, (const struct sockaddr *)&at.at, at.size) &&
+                             errno != EINPROGRESS)) {
         close(fd);
-        return -1;
+        return false;
     }
-    keep_alive(fd);
-    *link = (struct link){ .state = LINK_NEW, .fd = fd, .rank = -1, .limit = limit };
-    return 1;
+    link->fd = fd;
+    link->state = LINK_CONNECTING;
+    link->n_in = 0;
+    return true;
 }
 
-static int start_connecting(const struct link_place *place, int i)
+bool link_approach(struct link *link, const struct link_end *to, struct link_end *from)
 {
-    struct socket_address at = socket_address(&place->address[i], place->port[i]);
-    int fd = open_socket(&place->address[i]);
-
-    if (fd < 0)
-        return -1;
-    keep_alive(fd);
-    if (connect(fd, (const struct sockaddr *)&at.to, at.size) == 0 || errno == EINPROGRESS)
-        return fd;
-    close(fd);
-    return -1;
-}
-
-bool link_connect(struct link *link, const struct link_place *place)
-{
-    for (; link->address < place->n && link->address < LINK_ADDRESSES; link->address++) {
-        int fd = start_connecting(place, link->address);
-
-        if (fd < 0)
-            continue;
-        link->fd = fd;
-        link->state = LINK_CONNECTING;
-        link->n_in = 0;
+    *from = (struct link_end){ .port = 0 };
+    if (!start_connecting(link, open_socket(to->address.family, NULL), to))
+        return false;
+    if (end_of(link->fd, from))
         return true;
-    }
+    link_close(link);
     return false;
+}
+
+bool link_meet(struct link *link, const struct link_end *held, const struct link_end *from)
+{
+    return from->port != 0 && from->address.family == held->address.family &&
+           start_connecting(link, open_socket(held->address.family, held), from);
 }
 
 bool link_connected(const struct link *link)
 {
-    int error = 0;
+    int error = 0, unused = 0;
     socklen_t size = sizeof(error);
 
-    return getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
+    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
+        return false;
+    keep_alive(link->fd);       /* not before: Linux would not begin where it is the second to call */
+    return setsockopt(link->fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused)) == 0;
 }
 
 /* Linux lets a socket send any signal; that one is ignored by who runs. */

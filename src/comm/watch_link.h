@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The connections of watch.c: sockets that never block. */
+/* The connections of watch.c: sockets that never block.
+ *
+ * Nobody listens: both ends call connect(), each towards where the other one does (simultaneous open,
+ * RFC 9293, 3.5). Who calls first is answered by a reset, since nothing is there yet, and a filter of its
+ * socket drops that until both have met: which of the two comes first does not matter.
+ */
 #ifndef TASUKI_COMM_WATCH_LINK_H
 #define TASUKI_COMM_WATCH_LINK_H
 
@@ -16,12 +21,17 @@ struct link_address {
     unsigned char bytes[16];
 };
 
-/* Where a rank listens, for the others; plain bytes on the way. */
+/* One end of a connection. */
+struct link_end {
+    struct link_address address;
+    uint16_t port;              /* 0: none */
+};
+
+/* Where a rank that watches meets the others; plain bytes on the way. */
 struct link_place {
     unsigned char token[16];    /* only ranks of this run know it */
     uint8_t n;
-    uint16_t port[LINK_ADDRESSES];
-    struct link_address address[LINK_ADDRESSES];
+    struct link_end end[LINK_ADDRESSES];
 };
 
 enum note_kind {
@@ -56,25 +66,21 @@ struct link {
     int fd;
     int rank;                   /* of the other end; -1 before its hello */
     bool up;                    /* to a rank that watches */
-    int address;                /* of its place that is tried */
+    int address;                /* of the place where they meet */
     double limit;               /* clock at which an attempt is given up */
     size_t n_in;
     unsigned char in[sizeof(struct note)];
 };
 
-/* Those of this machine, without loopback where there are others; to be freed. */
-struct link_address *link_own_addresses(int *n);
-/* Listening sockets, one for each of this machine's addresses that 'place' then has; their number, 0
- * where there can be none. 'near': for this machine only, by its loopback.
+/* Hold a port at each of this machine's addresses, which 'place' then has; their number, 0 where there
+ * can be none. 'near': for this machine only, at its loopback. Each is a socket that does nothing and
+ * is to be closed when all have met: other users cannot have its port, this one's can (SO_REUSEPORT).
  */
-int link_listen(struct link_place *place, bool near, int listeners[LINK_ADDRESSES]);
-/* The next connection that waits there: 1; 0: none; -1: one that comes from none of these 'n' addresses
- * was refused. 'n' 0: all may come.
- */
-int link_accept(struct link *link, int listener, int n, const struct link_address *from,
-                double limit);
-/* Try address link->address or a later one; false: none is left. */
-bool link_connect(struct link *link, const struct link_place *place);
+int link_hold(struct link_place *place, bool near, int holders[LINK_ADDRESSES]);
+/* Towards such an end, from wherever the way there begins, which '*from' then is; false: there is none. */
+bool link_approach(struct link *link, const struct link_end *to, struct link_end *from);
+/* From an end that is held to such a beginning. */
+bool link_meet(struct link *link, const struct link_end *held, const struct link_end *from);
 /* Has it come about? */
 bool link_connected(const struct link *link);
 /* From now on whatever comes by it makes this process run where it was stopped (SIGCONT). */

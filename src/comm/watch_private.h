@@ -46,14 +46,13 @@ struct watch {
 
     int hub[HUBS];                  /* ranks; twice the same where there is one */
     struct link_place place[HUBS];
-    int n_listeners;                /* 0: closed */
-    int listeners[LINK_ADDRESSES];
-    int n_peers;                    /* addresses of the nodes of all ranks; 0: any, on one node */
-    struct link_address *peers;
+    int n_holders;                  /* of this rank's place; 0: closed */
+    int holders[LINK_ADDRESSES];
+    struct link_end *ways;          /* [size][LINK_ADDRESSES]: where others set out for this place */
     double end_of_meeting;
     int n_links, welcomed;
     struct link *links;
-    struct pollfd *polls;           /* wake, [LINK_ADDRESSES] listeners, links */
+    struct pollfd *polls;           /* wake, links */
     enum loss *lost;                /* [size] */
     _Atomic(double) bound;          /* seconds of silence; 0: any */
     double looked_at, cut_at;       /* clock: for silence, and when there will be too much; 0: not */
