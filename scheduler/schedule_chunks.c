@@ -254,15 +254,12 @@ static int interleaved_slots(int l, int n_lists, int chunks, int n_micro, int ch
     return most;
 }
 
+/* Of chunk 0 the warm-up's forwards, less what the list's chunk 1 has meanwhile brought back. */
 static int v_slots(int l, int n_lists, int n_micro, int chunk)
 {
-    struct builder all[2] = { { .sends_gradient = true }, { .sends_gradient = true } };
-    struct order order = { .n_micro = n_micro };
+    int most = chunk == 0 ? 2 * n_lists - 1 - l : l + 1;
 
-    order_v(&order, l, n_lists);
-    count_slots(all, 2, &order);
-    free(order.items);
-    return all[chunk].slots;
+    return most < n_micro ? most : n_micro;
 }
 
 int schedule_chunk_slots(enum schedule_kind kind, int n_lists, int chunks, int micro_batches,

@@ -398,6 +398,8 @@ static void check_v(int p, int m)
 
     for (int i = 2; i >= 0; i--)
         replay(&r, s, &times[i]);
+    for (int k = 0; k < s->n_stages; k++)
+        assert_int_equal(schedule_chunk_slots(SCHEDULE_ZB_V, p, 2, m, k), s->stages[k].slots);
     for (int l = 0; l < p; l++) {
         /* 1f1b's first stage has p slots of a whole device. */
         assert_true(slots_of(s, l) <= 2 * p);
