@@ -34,21 +34,26 @@ static const struct link_place *own_place(const struct watch *w)
     return &w->place[w->comm->rank == w->hub[0] ? 0 : 1];
 }
 
-/* Who watches, towards a rank: by this address or a later one. */
+/* Who watches, towards a rank: by this address or a later one, the last for as long as it takes. */
 static void meet(struct watch *w, struct link *link)
 {
     const struct link_place *mine = own_place(w);
     const struct link_end *ways = w->ways + (size_t)link->rank * LINK_ADDRESSES;
 
-    link->limit = clock_now() + ATTEMPT;
     while (link->address < mine->n &&
            !link_meet(link, &mine->end[link->address], &ways[link->address]))
         link->address++;
+    link->limit = w->end_of_meeting;
+    for (int i = link->address + 1; i < mine->n; i++)
+        if (ways[i].port != 0)
+            link->limit = dmin(clock_now() + ATTEMPT, w->end_of_meeting);
 }
 
 /* This address was no use. A rank waits at all of them at once. */
 static void give_up(struct watch *w, struct link *link)
 {
+    if (link->state == LINK_GREETED)    /* to be no death, where the hello is read yet */
+        link_send(link, &(struct note){ .kind = NOTE_BYE, .rank = w->comm->rank });
     link_close(link);
     link->address++;
     if (!link->up && clock_now() < w->end_of_meeting)
@@ -65,6 +70,7 @@ static void greet(struct watch *w, struct link *link)
     }
     if (!link->up) {
         link->state = LINK_NEW;
+        link->limit = w->end_of_meeting;
         return;
     }
     memcpy(hello.token, place_of(w, link)->token, sizeof(hello.token));
@@ -171,7 +177,8 @@ static void serve(struct watch *w, struct link *link)
         greet(w, link);
         return;
     }
-    while (link->state != LINK_FREE && (status = link_read(link, &note)) != 0) {
+    while (link->state != LINK_FREE && link->state != LINK_CONNECTING &&
+           (status = link_read(link, &note)) != 0) {
         if (status > 0) {
             take_note(w, link, &note);
             continue;
@@ -331,6 +338,9 @@ static void *run(void *data)
 {
     struct watch *w = data;
 
+    w->end_of_meeting = clock_now() + MEETING;
+    for (int i = 0; i < UPWARD; i++)
+        w->links[i].limit = w->end_of_meeting;
     for (int i = UPWARD; i < w->n_links; i++)
         meet(w, &w->links[i]);
     do_what_is_due(w);
@@ -429,8 +439,7 @@ static void approach(struct watch *w, struct link_end *ways)
 
             if (w->hub[h] == w->comm->rank)
                 continue;
-            *link = (struct link){ .rank = w->hub[h], .up = true, .address = i,
-                                   .limit = w->end_of_meeting };
+            *link = (struct link){ .rank = w->hub[h], .up = true, .address = i };
             if (link_approach(link, to, from) && !leads_to(w, h, to, from)) {
                 link_close(link);
                 *from = (struct link_end){ .port = 0 };
@@ -560,7 +569,6 @@ int watch_start(struct comm *comm, struct watch **watch, struct err *err)
     w->comm = comm;
     w->wake = -1;
     atomic_init(&w->bound, LOST_AFTER);
-    w->end_of_meeting = clock_now() + MEETING;
     w->memory = oom_look("");
     init_lock(w);
     choose_hubs(w);

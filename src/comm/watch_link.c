@@ -26,6 +26,7 @@
 #define ASK_TIMES 127   /* … before it gives up: Linux's most, link_silence() is sooner */
 #define FLAGS_AT 13     /* of a TCP segment (RFC 9293, 3.1) */
 #define FLAG_RESET 0x04
+#define SYN_TRIES 6     /* in 127 s, whatever the system's setting is */
 
 /* Addresses ---------------------------------------------------------------------------- */
 
@@ -96,17 +97,29 @@ static bool end_of(int fd, struct link_end *end)
     return true;
 }
 
-/* At this end; NULL: at none yet. */
-static int open_socket(int family, const struct link_end *end)
+static int open_socket(int family)
 {
-    struct socket_address own = { .size = 0 };
-    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), yes = 1;
+    return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
 
-    if (fd < 0 || !end)
-        return fd;
-    own = socket_address(end);
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof(yes)) == 0 &&
-        bind(fd, (const struct sockaddr *)&own.at, own.size) == 0)
+static bool share_port(int fd)
+{
+    int yes = 1;
+
+    return setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof(yes)) == 0;
+}
+
+/* At this end: at a port that is held already, or at one of its own (port 0), which is shared later. */
+static int open_at(const struct link_end *end)
+{
+    struct socket_address own = socket_address(end);
+    int fd = open_socket(end->address.family);
+
+    if (fd < 0)
+        return -1;
+    if ((end->port == 0 || share_port(fd)) &&
+        bind(fd, (const struct sockaddr *)&own.at, own.size) == 0 &&
+        (end->port != 0 || share_port(fd)))
         return fd;
     close(fd);
     return -1;
@@ -123,7 +136,7 @@ int link_hold(struct link_place *place, bool near, int holders[LINK_ADDRESSES])
         n = 0;
     for (int i = 0; i < n && place->n < LINK_ADDRESSES; i++) {
         struct link_end end = { .address = near ? loopback : own[i] };
-        int fd = open_socket(end.address.family, &end);
+        int fd = open_at(&end);
 
         if (fd >= 0 && end_of(fd, &place->end[place->n]))
             holders[place->n++] = fd;
@@ -177,11 +190,12 @@ static bool drop_resets(int fd)
 static bool start_connecting(struct link *link, int fd, const struct link_end *to)
 {
     struct socket_address at = socket_address(to);
+    int tries = SYN_TRIES;
 
     if (fd < 0)
         return false;
-    if (!drop_resets(fd) || (connect(fd, (const struct sockaddr *)&at.at, at.size) &&
-                             errno != EINPROGRESS)) {
+    if (setsockopt(fd, IPPROTO_TCP, TCP_SYNCNT, &tries, sizeof(tries)) ||
+        (connect(fd, (const struct sockaddr *)&at.at, at.size) && errno != EINPROGRESS)) {
         close(fd);
         return false;
     }
@@ -193,8 +207,14 @@ static bool start_connecting(struct link *link, int fd, const struct link_end *t
 
 bool link_approach(struct link *link, const struct link_end *to, struct link_end *from)
 {
+    int fd = open_socket(to->address.family);
+
     *from = (struct link_end){ .port = 0 };
-    if (!start_connecting(link, open_socket(to->address.family, NULL), to))
+    if (fd >= 0 && !drop_resets(fd)) {
+        close(fd);
+        return false;
+    }
+    if (!start_connecting(link, fd, to))
         return false;
     if (end_of(link->fd, from))
         return true;
@@ -205,7 +225,7 @@ bool link_approach(struct link *link, const struct link_end *to, struct link_end
 bool link_meet(struct link *link, const struct link_end *held, const struct link_end *from)
 {
     return from->port != 0 && from->address.family == held->address.family &&
-           start_connecting(link, open_socket(held->address.family, held), from);
+           start_connecting(link, open_at(held), from);
 }
 
 bool link_connected(const struct link *link)
@@ -215,8 +235,9 @@ bool link_connected(const struct link *link)
 
     if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
         return false;
-    keep_alive(link->fd);       /* not before: Linux would not begin where it is the second to call */
-    return setsockopt(link->fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused)) == 0;
+    keep_alive(link->fd);       /* not before: Linux would not begin where this end was the first */
+    return setsockopt(link->fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused)) == 0 ||
+           errno == ENOENT;         /* it has none */
 }
 
 /* Linux lets a socket send any signal; that one is ignored by who runs. */

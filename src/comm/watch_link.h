@@ -2,8 +2,8 @@
 /* The connections of watch.c: sockets that never block.
  *
  * Nobody listens: both ends call connect(), each towards where the other one does (simultaneous open,
- * RFC 9293, 3.5). Who calls first is answered by a reset, since nothing is there yet, and a filter of its
- * socket drops that until both have met: which of the two comes first does not matter.
+ * RFC 9293, 3.5). Ranks set out first. A reset answers them, since nothing is there yet, and a filter of
+ * their socket drops it: they go on until who watches comes towards them.
  */
 #ifndef TASUKI_COMM_WATCH_LINK_H
 #define TASUKI_COMM_WATCH_LINK_H
@@ -74,12 +74,12 @@ struct link {
 
 /* Hold a port at each of this machine's addresses, which 'place' then has; their number, 0 where there
  * can be none. 'near': for this machine only, at its loopback. Each is a socket that does nothing and
- * is to be closed when all have met: other users cannot have its port, this one's can (SO_REUSEPORT).
+ * is to be closed when all have met: its port is for sockets of this user (SO_REUSEPORT), and no other.
  */
 int link_hold(struct link_place *place, bool near, int holders[LINK_ADDRESSES]);
 /* Towards such an end, from wherever the way there begins, which '*from' then is; false: there is none. */
 bool link_approach(struct link *link, const struct link_end *to, struct link_end *from);
-/* From an end that is held to such a beginning. */
+/* From an end that is held to such a beginning, where the other one waits already. */
 bool link_meet(struct link *link, const struct link_end *held, const struct link_end *from);
 /* Has it come about? */
 bool link_connected(const struct link *link);

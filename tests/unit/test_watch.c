@@ -545,36 +545,34 @@ static void who_is_silent_but_lives_is_reached(void **state)
     (void)state;
 }
 
-/* The first one is answered by a reset. */
-static void which_of_two_sets_out_first_does_not_matter(void **state)
+/* Though a reset answers it; who watches believes in one. */
+static void who_sets_out_waits_for_who_watches(void **state)
 {
-    struct link_place here, there;
-    int holders[2] = { hold_here(&here), hold_here(&there) };
+    struct link_place place;
+    struct link_end from, nobody;
+    int holder = hold_here(&place);
+    struct link first = { .state = LINK_FREE }, second = first, vain = first;
+    struct note note;
 
-    for (int first = 0; first < 2; first++) {
-        struct link links[2] = { { .state = LINK_FREE } };
-        struct link_end *ends[2] = { &here.end[0], &there.end[0] };
-        struct note note;
-
-        assert_true(link_meet(&links[first], ends[first], ends[!first]));
-        nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
-        assert_true(link_meet(&links[!first], ends[!first], ends[first]));
-        for (int i = 0; i < 2; i++) {
-            wait_for(&links[i], POLLOUT);
-            assert_true(link_connected(&links[i]));
-        }
-        link_send(&links[0], &(struct note){ .kind = NOTE_ASK });
-        assert_int_equal(next_note(&links[1], &note), 1);
-        assert_int_equal(note.kind, NOTE_ASK);
-        for (int i = 0; i < 2; i++) {   /* by a reset, which leaves no port to wait for its time */
-            struct linger none = { .l_onoff = 1 };
-
-            setsockopt(links[i].fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
-            link_close(&links[i]);
-        }
-    }
-    close(holders[0]);
-    close(holders[1]);
+    assert_true(link_approach(&first, &place.end[0], &from));
+    nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
+    nobody = from;
+    nobody.port = from.port == UINT16_MAX ? from.port - 1 : from.port + 1;
+    assert_true(link_meet(&vain, &place.end[0], &nobody));
+    wait_for(&vain, POLLOUT);
+    assert_false(link_connected(&vain));
+    assert_true(link_meet(&second, &place.end[0], &from));
+    wait_for(&first, POLLOUT);
+    wait_for(&second, POLLOUT);
+    assert_true(link_connected(&first));
+    assert_true(link_connected(&second));
+    link_send(&first, &(struct note){ .kind = NOTE_ASK });
+    assert_int_equal(next_note(&second, &note), 1);
+    assert_int_equal(note.kind, NOTE_ASK);
+    link_close(&first);
+    link_close(&second);
+    link_close(&vain);
+    close(holder);
     (void)state;
 }
 
@@ -634,6 +632,26 @@ static void ports_are_held_at_the_addresses_that_are_told_and_nobody_listens(voi
             assert_int_equal(error_of_taking((const struct sockaddr *)&at, size), EADDRINUSE);
         close(holders[i]);
     }
+    (void)state;
+}
+
+/* A rank that is starved, or a network that loses what it sends. */
+static void whose_hello_is_late_is_watched_all_the_same(void **state)
+{
+    struct watch_verdict verdict;
+    struct comm comm;
+    struct watch *watch;
+    struct link late;
+
+    memset(places, 0, sizeof(places));
+    play(2);
+    watch = start(&comm, 0, 3);
+    nanosleep(&(struct timespec){ .tv_sec = 6 }, NULL);
+    late = enter(2, &places[0]);
+    link_close(&late);
+    assert_true(watch_verdict(watch, PATIENCE / 1000, &verdict));
+    assert_int_equal(verdict.rank, 2);
+    watch_leave(watch, NULL);
     (void)state;
 }
 
@@ -851,7 +869,8 @@ int main(void)
         cmocka_unit_test(whom_another_rank_cannot_reach_is_lost_to_all),
         cmocka_unit_test(nodes_that_are_cut_off_are_named_with_their_ranks),
         cmocka_unit_test(who_is_silent_but_lives_is_reached),
-        cmocka_unit_test(which_of_two_sets_out_first_does_not_matter),
+        cmocka_unit_test(who_sets_out_waits_for_who_watches),
+        cmocka_unit_test(whose_hello_is_late_is_watched_all_the_same),
         cmocka_unit_test(ports_are_held_at_the_addresses_that_are_told_and_nobody_listens),
         cmocka_unit_test(who_is_not_expected_is_not_let_in),
         cmocka_unit_test(all_have_left_ten_seconds_after_the_silence_was_too_long),
