@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "scheduler/partition.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -261,9 +262,18 @@ static void search_beside_seeds(struct search *s)
     free(seeds);
 }
 
+/* So many plans are gone through at most. */
+static long most_plans(const struct search *s)
+{
+    if (!s->request->exhaustive)
+        return SMALL;
+    return s->cost->n_blocks <= EXHAUSTIVE_BLOCKS && s->cluster->n_devices <= EXHAUSTIVE_DEVICES
+               ? LONG_MAX - 1 : EXHAUSTIVE_PLANS;
+}
+
 static int search_all(struct search *s, struct err *err)
 {
-    long most = s->request->exhaustive ? EXHAUSTIVE_PLANS : SMALL;
+    long most = most_plans(s);
 
     if (s->request->policy) {
         policy_search(s);

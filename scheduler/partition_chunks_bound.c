@@ -348,16 +348,9 @@ static double tight_bound(struct bounding *b, struct chunking *f, const struct c
     return mean;
 }
 
-/* Does a stage run more again than is asked for, so that its device fits? Others of it might. */
-static bool chooses_again(const struct search *s, const struct candidate *c)
-{
-    for (int k = 0; k < c->n_stages; k++)
-        if (c->again[k] != recompute_asked(s->request))
-            return true;
-    return false;
-}
-
-/* Whatever its stages run again: as if they had room to run nothing. INFINITY: they never fit. */
+/* Whatever its stages run again, others of a device might: as if they had room to run nothing.
+ * INFINITY: they never fit.
+ */
 static double simulate_least(struct search *s, struct candidate *c, double least)
 {
     double memory = s->memory, seconds;

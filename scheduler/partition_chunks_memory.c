@@ -132,7 +132,7 @@ bool chunks_fit(struct search *search, struct candidate *c, enum plan_recompute 
     for (int s = 0; s < c->n_stages; s++)
         used[candidate_list(c, s)] += search_stage_bytes(search, c, s);
     for (int l = 0; l < lists && fits; l++)
-        fits = used[l] <= room_of(search, c, l) || list_fits(search, c, l, most);
+        fits = used[l] <= room_of(search, c, l) || (!c->given && list_fits(search, c, l, most));
     free(used);
     return fits;
 }

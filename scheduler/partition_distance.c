@@ -266,6 +266,12 @@ static bool add_stages(struct distance *d, struct option *option, const struct t
     return helps;
 }
 
+/* Where W waits only the first stage frees anything by running more again. */
+static bool frees_first(const struct distance *d)
+{
+    return (d->aim == AIM_TURN || d->aim == AIM_WORK) && way_is_chain(&d->way);
+}
+
 /* With one more in front. Does it help? */
 static bool add_layer(struct distance *d, const struct times *t, enum plan_recompute from,
                       enum plan_recompute to, double price, int behind)
@@ -276,7 +282,8 @@ static bool add_layer(struct distance *d, const struct times *t, enum plan_recom
     for (int o = 0; o < d->n_options; o++)
         for (enum plan_recompute c = from; c <= to; c++)
             if (!d->options[o].out[c])
-                helps |= add_stages(d, &d->options[o], t, c, price, last);
+                helps |= add_stages(d, &d->options[o], t, c, price,
+                                    c > from && frees_first(d) ? 0 : last);
     return helps;
 }
 
@@ -416,7 +423,7 @@ static bool is_slower(struct distance *d, struct count *count)
         d->path = path;
     }
     if (slower && d->cheapest[d->way.n] > 0 && is_allowed(q, SCHEDULE_ZB_H1, SCHEDULE_ZB)) {
-        enum plan_recompute most = recompute_most(q, SCHEDULE_ZB);
+        enum plan_recompute most = recompute_most(q, SCHEDULE_1F1B);
 
         slower = price_all(d) >= d->upper || bound_aim(d, AIM_WORK, most, d->upper) >= d->upper ||
                  bound_aim(d, AIM_TURN, most, d->upper) >= d->upper;

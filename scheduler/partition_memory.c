@@ -150,16 +150,21 @@ double search_stage_bytes(struct search *search, const struct candidate *c, int 
     return believed(search, search_stage(search, c, s));
 }
 
+/* Of a stage: nothing where W waits, which under zb-h1 and zb it does behind the first one. */
+static enum plan_recompute stage_most(const struct plan_request *request,
+                                      const struct candidate *c, int s)
+{
+    return candidate_backward(request, c, s, 0) == BACKWARD_DELAYED
+               ? recompute_asked(request) : recompute_most(request, SCHEDULE_1F1B);
+}
+
 bool search_fits(struct search *search, struct candidate *c)
 {
-    enum plan_recompute asked = recompute_asked(search->request);
-    enum plan_recompute most = recompute_most(search->request, c->schedule);
-
     c->again = mem_resize(c->again, (size_t)c->n_stages, sizeof(*c->again));
-    for (int s = 0; s < c->n_stages; s++)
-        c->again[s] = asked;
+    for (int s = 0; s < c->n_stages && !c->given; s++)
+        c->again[s] = recompute_asked(search->request);
     if (c->chunks > 1)
-        return chunks_fit(search, c, most);
+        return chunks_fit(search, c, recompute_most(search->request, c->schedule));
     for (int s = 0; s < c->n_stages; s++) {
         int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
         double room = candidate_room(search, c, s);
@@ -167,12 +172,62 @@ bool search_fits(struct search *search, struct candidate *c)
 
         candidate_interval(search, c, s, share, &cost);
         while (search_interval_bytes(search, c, s, &cost) > room) {
-            if (c->again[s] == most)
+            if (c->given || c->again[s] == stage_most(search->request, c, s))
                 return false;
             c->again[s]++;
         }
     }
     return true;
+}
+
+/* Has a stage anything that selective recompute makes again? */
+static bool is_selective(const struct search *search, const struct candidate *c, int s)
+{
+    for (int i = c->cuts[s]; i < c->cuts[s + 1]; i++)
+        if (search->cost->blocks[candidate_block(c, i)].selective_dgrad)
+            return true;
+    return false;
+}
+
+/* Each choice of stages from number 's' on. */
+static void choose_again(struct search *search, struct candidate *c, int s,
+                         const enum plan_recompute *known, again_see *see, void *context)
+{
+    enum plan_recompute asked = recompute_asked(search->request), most;
+
+    if (s == c->n_stages) {
+        if (!known || memcmp(known, c->again, (size_t)s * sizeof(*known)) != 0)
+            see(context, c);
+        return;
+    }
+    most = stage_most(search->request, c, s);
+    for (enum plan_recompute r = asked; r <= most; r++) {
+        c->again[s] = r;
+        if (r == PLAN_RECOMPUTE_SELECTIVE && r > asked && !is_selective(search, c, s))
+            continue;
+        choose_again(search, c, s + 1, known, see, context);
+    }
+}
+
+bool chooses_again(const struct search *search, const struct candidate *c)
+{
+    for (int s = 0; s < c->n_stages; s++)
+        if (c->again[s] != recompute_asked(search->request))
+            return true;
+    return false;
+}
+
+void search_each_again(struct search *search, struct candidate *c, again_see *see, void *context)
+{
+    bool fits = search_fits(search, c);
+    struct candidate *other;
+
+    if (!chooses_again(search, c))
+        return;
+    other = candidate_copy(c);
+    other->given = true;
+    choose_again(search, other, 0, fits ? c->again : NULL, see, context);
+    candidate_free(other);
 }
 
 bool schedule_allowed(const struct plan_request *r, enum schedule_kind schedule)
@@ -197,12 +252,13 @@ bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind
 
     c->schedule = schedule;
     c->budget = 0;
+    c->given = false;
     if (schedule != SCHEDULE_ZB || !schedule_allowed(search->request, schedule))
         return schedule_allowed(search->request, schedule);
     c->budget = pinned;
     for (int more = c->n_stages - 1; more >= 0 && pinned <= 0; more--) {
         c->budget = 1 + (double)more / c->n_stages;
-        if (search_fits(search, c))
+        if (search_fits(search, c) && !chooses_again(search, c))
             break;
     }
     return true;

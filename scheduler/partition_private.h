@@ -29,6 +29,9 @@
 #define MAX_CUTS 256
 #define MOST_CUTS 256   /* that a table may have */
 #define FEW 128         /* times devices: with so few, more of all is tried */
+/* On any cluster with so few all plans are gone through, however many these are. */
+#define EXHAUSTIVE_BLOCKS 8
+#define EXHAUSTIVE_DEVICES 4
 
 /* Of all blocks. */
 struct chunking_sums {
@@ -178,6 +181,7 @@ struct candidate {
     const struct schedule *list;    /* which has which of several; NULL: as 'schedule' has them */
     bool zero;              /* the optimizer's state is sharded */
     enum plan_recompute *again;     /* [n_stages]: see search_fits(); NULL: none */
+    bool given;             /* that is what it is to be */
     double *more;           /* [n_stages]: bytes of each device beyond the estimate, as compiled; NULL:
                              * not known */
     double budget;          /* of SCHEDULE_ZB: schedule_slots()' memory */
@@ -422,7 +426,8 @@ void places_take(struct places *places, int device, int change);
  * - schedules: 1f1b, gpipe, zb-h1, and zb with each number of slots;
  * and where the request is exhaustive what is_chunking() allows: interleaved with each number of
  * chunks, and zb-v, on each number of devices with each number of replicas, on any of them as
- * above, cut in every way between neighbours in the cost file.
+ * above, cut in every way between neighbours in the cost file; and of what does not fit without, each
+ * choice of what stages run again that does.
  * All of that within the pins. '*count' is how many there are; where that is more than 'most'
  * nothing is added. -1 on an error.
  */
@@ -642,8 +647,17 @@ enum schedule_kind least_schedule(const struct plan_request *request);
 int request_versions(const struct plan_request *request);
 /* Give the candidate a schedule, zb as many slots as fit; false where it is not allowed. */
 bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind schedule);
-/* Does the estimate of every stage's memory fit, where some recompute? Says which. */
+/* Does the estimate of every stage's memory fit, where some recompute? Says which, unless that is
+ * given.
+ */
 bool search_fits(struct search *search, struct candidate *c);
+/* Does a stage run more again than is asked for, so that its device fits? */
+bool chooses_again(const struct search *search, const struct candidate *c);
+/* Where it does, each other choice of what stages run again, whether it fits or not. Where W waits
+ * nothing is freed by that, and nothing is chosen.
+ */
+typedef void again_see(void *context, struct candidate *candidate);
+void search_each_again(struct search *search, struct candidate *c, again_see *see, void *context);
 /* The same where devices have several stages, which 'again' says what they run again at least: those
  * run more, up to 'most', of which that costs a device the fewest seconds for what it lacks.
  */

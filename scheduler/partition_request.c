@@ -136,7 +136,7 @@ static int check_exhaustive(const struct cost *cost, const struct cluster *clust
                             struct err *err)
 {
     bool flat = request_is_flat(cluster);
-    int blocks = flat ? 12 : 8, devices = flat ? 8 : 4;
+    int blocks = flat ? 12 : EXHAUSTIVE_BLOCKS, devices = flat ? 8 : EXHAUSTIVE_DEVICES;
 
     if (cost->n_blocks > blocks || cluster->n_devices > devices)
         return REFUSE("--exhaustive: %d blocks on %d devices: at most %d on %d, %s",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
@@ -22,6 +23,7 @@ struct walk {
     struct places places;
     long count, most;
     bool add;               /* to what was found, else count only */
+    bool roomy;             /* whatever a device has fits */
     small_see *see;          /* in place of both */
     void *context;
     struct err *err;
@@ -40,22 +42,36 @@ static void keep(struct search *s, const struct candidate *c)
         candidate_free(s->found[--s->n_found]);
 }
 
-static void reach(struct walk *w, enum schedule_kind schedule, double budget)
+static void take(struct walk *w, struct candidate *c)
 {
-    struct candidate *c = &w->c;
-
     w->count++;
     if ((!w->add && !w->see) || w->failed)
         return;
-    c->schedule = schedule;
-    c->budget = budget;
-    candidate_assign(c, w->stage);
     if (w->see)
         w->see(w->context, c);
     else if (search_evaluate(w->search, c, true, w->err))
         w->failed = true;
     else if (isfinite(c->seconds))
         keep(w->search, c);
+}
+
+/* It counts only where it fits. */
+static void take_again(void *context, struct candidate *c)
+{
+    struct walk *w = context;
+
+    if (w->count <= w->most && search_fits(w->search, c))
+        take(w, c);
+}
+
+static void reach(struct walk *w, enum schedule_kind schedule, double budget)
+{
+    w->c.schedule = schedule;
+    w->c.budget = budget;
+    candidate_assign(&w->c, w->stage);
+    take(w, &w->c);
+    if (w->search->request->exhaustive && !w->see && !w->roomy)
+        search_each_again(w->search, &w->c, take_again, w);
 }
 
 /* One stage or one micro-batch has one order; zb is tried with each number of slots, of which
@@ -228,6 +244,45 @@ static void walk_chunkings(struct walk *w, const struct split *split)
         w->stage[b] = -1;
 }
 
+/* The most that these stages take, each by itself, with all micro-batches. */
+static double all_bytes(struct search *s, const struct candidate *c)
+{
+    double bytes = 0;
+
+    for (int k = 0; k < c->n_stages; k++) {
+        double most = 0;
+        struct interval_cost cost;
+
+        candidate_interval(s, c, k, c->micro_batch, &cost);
+        for (enum backward_form form = BACKWARD_MERGED; form <= BACKWARD_DELAYED; form++)
+            most = dmax(most, search_memory(s, &cost, c->micro_batches, (int)c->micro_batches, 1,
+                                            form, recompute_asked(s->request)));
+        bytes += most;
+    }
+    return bytes;
+}
+
+/* A device has no more of its own than the whole network, nor receives more than all blocks. */
+static bool is_roomy(struct walk *w)
+{
+    struct search *s = w->search;
+    struct candidate *c = &w->c;
+    double smallest, largest, bytes;
+
+    search_rooms(s, &smallest, &largest);
+    free(c->order);
+    c->order = NULL;
+    c->n_stages = 1;
+    c->cuts[1] = w->n_blocks;
+    bytes = all_bytes(s, c);
+    c->n_stages = w->n_blocks;
+    for (int b = 0; b <= w->n_blocks; b++)
+        c->cuts[b] = b;
+    bytes += all_bytes(s, c);
+    c->n_stages = 0;
+    return bytes <= smallest;
+}
+
 static void walk_all(struct walk *w)
 {
     const struct search *s = w->search;
@@ -238,6 +293,7 @@ static void walk_all(struct walk *w)
         w->c.pipelines = s->splits[i].pipelines;
         w->c.micro_batch = s->splits[i].micro_batch;
         w->c.micro_batches = s->splits[i].micro_batches;
+        w->roomy = s->request->exhaustive && is_roomy(w);
         if (request_chunks(s->request) == 1)
             walk_stages(w, search_devices(s, w->c.pipelines));
         if (s->request->exhaustive)

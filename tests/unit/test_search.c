@@ -266,6 +266,55 @@ static void all_plans_are_counted(void **state)
     assert_int_equal(count_plans(true, "interleaved"), 3 * 2 + 3 + 1);
 }
 
+/* Four blocks that keep 100 bytes each, on two devices with so many. */
+static struct plan *plan_in(double memory, const char *schedule, int stages, bool exhaustive,
+                            long *count)
+{
+    const struct plan_request request = { .global_batch = stages == 4 ? 2 : 4, .micro_batch = 1,
+                                          .stages = stages, .schedule = schedule,
+                                          .memory = memory, .exhaustive = exhaustive };
+    struct cost *cost = even_cost(4, 1, 1);
+    struct plan *plan = plan_of(cost, "flat:2,bandwidth=1e9,latency=0,memory=1e9", &request, count);
+
+    cost_free(cost);
+    return plan;
+}
+
+/* Two micro-batches of the first device's stages are 400 bytes, so that one of these runs again, or
+ * the other, or both; of the second device's 300, which run again or do not.
+ */
+static void every_choice_of_what_runs_again_is_counted(void **state)
+{
+    struct plan *plan;
+    long count;
+
+    (void)state;
+    plan_free(plan_in(0, "interleaved", 4, true, &count));
+    assert_int_equal(count, 1);
+    plan = plan_in(320, "interleaved", 4, true, &count);
+    assert_non_null(plan);
+    assert_int_equal(count, 3 * 4);
+    assert_true(plan->stages[0].recompute || plan->stages[2].recompute);
+    assert_false(plan->stages[1].recompute || plan->stages[3].recompute);
+    plan_free(plan);
+}
+
+/* The second stage has one block, and two micro-batches of that, since W waits there. */
+static void the_first_stage_of_zero_bubble_may_run_again(void **state)
+{
+    (void)state;
+    for (int exhaustive = 0; exhaustive < 2; exhaustive++) {
+        long count;
+        struct plan *plan = plan_in(350, "zb-h1", 2, exhaustive, &count);
+
+        assert_non_null(plan);
+        assert_int_equal(plan->stages[0].n_blocks, 3);
+        assert_int_equal(plan->stages[0].recompute, PLAN_RECOMPUTE_FULL);
+        assert_int_equal(plan->stages[1].recompute, PLAN_RECOMPUTE_NONE);
+        plan_free(plan);
+    }
+}
+
 /* Branches of so many blocks each, side by side in the file, or one behind the other. */
 static struct cost *branched_cost(int branches, int n, bool aside, unsigned seed)
 {
@@ -323,6 +372,8 @@ int main(void)
         cmocka_unit_test(sums_that_share_a_wire_hide_nothing_better),
         cmocka_unit_test(a_search_is_no_slower_than_with_pipelines_pinned),
         cmocka_unit_test(all_plans_are_counted),
+        cmocka_unit_test(every_choice_of_what_runs_again_is_counted),
+        cmocka_unit_test(the_first_stage_of_zero_bubble_may_run_again),
         cmocka_unit_test(no_search_is_faster_than_all_plans),
         cmocka_unit_test(the_order_of_the_file_does_not_matter),
     };
