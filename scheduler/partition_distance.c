@@ -269,7 +269,7 @@ static bool add_stages(struct distance *d, struct option *option, const struct t
 /* Where W waits only the first stage frees anything by running more again. */
 static bool frees_first(const struct distance *d)
 {
-    return (d->aim == AIM_TURN || d->aim == AIM_WORK) && way_is_chain(&d->way);
+    return (d->aim == AIM_TURN || d->aim == AIM_WORK) && d->m > 1 && way_is_chain(&d->way);
 }
 
 /* With one more in front. Does it help? */

@@ -278,10 +278,10 @@ struct frame {
 };
 
 static bool fits(const struct run *run, const struct interval_cost *c, const struct frame *frame,
-                 int r, enum plan_recompute again)
+                 int r, enum schedule_kind kind, enum plan_recompute again)
 {
     double bytes = search_memory(run->search, c, run->m, frame->slots, run->pipelines * r,
-                                 kind_backward(run->kind, c->gradient), again);
+                                 kind_backward(kind, c->gradient), again);
 
     if (bytes <= frame->room)
         return true;
@@ -354,14 +354,15 @@ static bool admit(const struct run *run, const struct interval_cost *c, const st
                   struct node *node)
 {
     const struct plan_request *request = run->search->request;
+    enum schedule_kind kind = kind_at(run->kind, node->first == 0);
     enum plan_recompute asked = recompute_asked(request), again = asked + 1;
-    enum plan_recompute most = recompute_most(request, run->kind);
+    enum plan_recompute most = recompute_most(request, kind);
 
-    if (fits(run, c, frame, node->replicas, asked))
+    if (fits(run, c, frame, node->replicas, kind, asked))
         return true;
-    if (most == asked || !fits(run, c, frame, node->replicas, most))
+    if (most == asked || !fits(run, c, frame, node->replicas, kind, most))
         return false;
-    while (again < most && !fits(run, c, frame, node->replicas, again))
+    while (again < most && !fits(run, c, frame, node->replicas, kind, again))
         again++;
     node->own += run->search->slow * interval_again(c, again);
     return true;
@@ -405,6 +406,7 @@ static bool is_slow_by_level(const struct run *run, struct node *node)
 static bool add_stage(struct run *run, struct node *node, struct frame *frame)
 {
     enum plan_recompute asked = recompute_asked(run->search->request);
+    enum schedule_kind longest = kind_at(run->kind, true);  /* may be the first one */
     struct interval_cost c;
 
     table_interval(run->search->table, dp_intervals(run, node->share), node->first, node->end,
@@ -420,8 +422,8 @@ static bool add_stage(struct run *run, struct node *node, struct frame *frame)
         c.slot = c.activations;
         c.received = c.gradient = c.copies = c.copied = 0;
         c.border = c.border_peak = c.fed = 0;
-        return fits(run, &c, frame, node->replicas,
-                    recompute_most(run->search->request, run->kind));
+        return fits(run, &c, frame, node->replicas, longest,
+                    recompute_most(run->search->request, longest));
     }
     if (is_slow_by_level(run, node))
         return true;

@@ -150,7 +150,11 @@ double search_stage_bytes(struct search *search, const struct candidate *c, int 
     return believed(search, search_stage(search, c, s));
 }
 
-/* Of a stage: nothing where W waits, which under zb-h1 and zb it does behind the first one. */
+enum schedule_kind kind_at(enum schedule_kind kind, bool first)
+{
+    return first && (kind == SCHEDULE_ZB_H1 || kind == SCHEDULE_ZB) ? SCHEDULE_1F1B : kind;
+}
+
 static enum plan_recompute stage_most(const struct plan_request *request,
                                       const struct candidate *c, int s)
 {
@@ -205,7 +209,8 @@ static void choose_again(struct search *search, struct candidate *c, int s,
         c->again[s] = r;
         if (r == PLAN_RECOMPUTE_SELECTIVE && r > asked && !is_selective(search, c, s))
             continue;
-        choose_again(search, c, s + 1, known, see, context);
+        if (c->chunks > 1 || search_stage_bytes(search, c, s) <= candidate_room(search, c, s))
+            choose_again(search, c, s + 1, known, see, context);
     }
 }
 

@@ -653,8 +653,8 @@ bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind
 bool search_fits(struct search *search, struct candidate *c);
 /* Does a stage run more again than is asked for, so that its device fits? */
 bool chooses_again(const struct search *search, const struct candidate *c);
-/* Where it does, each other choice of what stages run again, whether it fits or not. Where W waits
- * nothing is freed by that, and nothing is chosen.
+/* Where it does, each other choice of what stages run again that may fit. Where W waits nothing is freed
+ * by that, and nothing is chosen.
  */
 typedef void again_see(void *context, struct candidate *candidate);
 void search_each_again(struct search *search, struct candidate *c, again_see *see, void *context);
@@ -691,6 +691,10 @@ static inline double interval_again(const struct interval_cost *c, enum plan_rec
 /* What must all stages recompute, at least; and what, at most, those that fit no other way? */
 enum plan_recompute recompute_asked(const struct plan_request *request);
 enum plan_recompute recompute_most(const struct plan_request *request, enum schedule_kind kind);
+/* As which kind a stage keeps and recomputes: the first one of zb-h1 and zb, where no W waits, as that of
+ * 1f1b.
+ */
+enum schedule_kind kind_at(enum schedule_kind kind, bool first);
 /* Is 'r' a replica count that the request allows for a stage? */
 bool shares_allowed(const struct plan_request *request, int64_t micro_batch, int r);
 

@@ -83,11 +83,11 @@ static struct frame frame_of(const struct recut *r, int s)
 }
 
 /* The least that is run again where it fits; false: it fits in no way. */
-static bool fit(const struct recut *r, const struct frame *frame,
+static bool fit(const struct recut *r, const struct frame *frame, bool first,
                 const struct interval_cost *c, enum plan_recompute *again)
 {
     const struct plan_request *q = r->search->request;
-    enum schedule_kind kind = r->from->schedule;
+    enum schedule_kind kind = kind_at(r->from->schedule, first);
     enum plan_recompute most = recompute_most(q, kind);
 
     for (*again = recompute_asked(q); *again <= most; ++*again)
@@ -181,12 +181,12 @@ static void add_pieces(struct recut *r, const struct frame *frame, const struct 
         if (least_work(r, frame, i, end) > most)
             break;
         get_interval(r, frame, i, end, &own);
-        if (!fit(r, frame, &own, &again)) {
+        if (!fit(r, frame, stage == 0, &own, &again)) {
             /* What it receives may shrink further up, the rest only grows. */
             own.slot = own.activations;
             own.received = own.gradient = own.copies = own.copied = 0;
             own.border = own.border_peak = own.fed = 0;
-            if (!fit(r, frame, &own, &again))
+            if (!fit(r, frame, stage == 0, &own, &again))
                 break;
             continue;
         }

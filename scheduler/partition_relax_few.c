@@ -446,21 +446,37 @@ static double placed_time(struct few *f, const struct candidate *c)
     return most;
 }
 
+static bool simulate(struct few *f, struct candidate *c)
+{
+    f->looked += SIMULATION +
+                 c->micro_batches * c->pipelines * candidate_devices(c) / MICRO_BATCHES;
+    f->failed |= search_evaluate(actual_of(f), c, true, NULL) != 0;
+    if (f->failed || c->seconds >= f->best)
+        return false;
+    f->best = c->seconds;
+    return true;
+}
+
+static void simulate_again(void *context, struct candidate *c)
+{
+    struct few *f = context;
+
+    if (f->looked <= MOST_LOOKED && !f->failed && search_fits(actual_of(f), c))
+        (void)simulate(f, c);
+}
+
+/* What runs again is as the search has it, or, for the bound, whatever is fastest. */
 static void simulate_one(struct few *f, struct candidate *c, bool zero)
 {
     struct search *s = actual_of(f);
     bool before = s->zero;
 
     s->zero = c->zero = zero;
-    f->looked += SIMULATION +
-                 c->micro_batches * c->pipelines * candidate_devices(c) / MICRO_BATCHES;
-    f->failed |= search_evaluate(s, c, true, NULL) != 0;
-    s->zero = before;
-    if (f->failed || c->seconds >= f->best)
-        return;
-    f->best = c->seconds;
-    if (f->keep)
+    if (simulate(f, c) && f->keep)
         search_add(s, candidate_copy(c));
+    if (!f->keep)
+        search_each_again(s, c, simulate_again, f);
+    s->zero = before;
 }
 
 static void look_at(void *context, struct candidate *c)

@@ -471,7 +471,7 @@ int explain_failure(struct search *s, struct err *err)
 {
     const struct plan_request *r = s->request;
     int64_t size = smallest_micro_batch(s);
-    enum schedule_kind kind = least_schedule(r);
+    enum schedule_kind kind = kind_at(least_schedule(r), true);
     enum plan_recompute again = recompute_most(r, kind);
     int slots = schedule_slots(kind, 0, 1, r->global_batch / size, 0), giant;
     int64_t share = smallest_share(s, size);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
@@ -23,7 +22,6 @@ struct walk {
     struct places places;
     long count, most;
     bool add;               /* to what was found, else count only */
-    bool roomy;             /* whatever a device has fits */
     small_see *see;          /* in place of both */
     void *context;
     struct err *err;
@@ -70,7 +68,7 @@ static void reach(struct walk *w, enum schedule_kind schedule, double budget)
     w->c.budget = budget;
     candidate_assign(&w->c, w->stage);
     take(w, &w->c);
-    if (w->search->request->exhaustive && !w->see && !w->roomy)
+    if (w->search->request->exhaustive && !w->see)
         search_each_again(w->search, &w->c, take_again, w);
 }
 
@@ -244,45 +242,6 @@ static void walk_chunkings(struct walk *w, const struct split *split)
         w->stage[b] = -1;
 }
 
-/* The most that these stages take, each by itself, with all micro-batches. */
-static double all_bytes(struct search *s, const struct candidate *c)
-{
-    double bytes = 0;
-
-    for (int k = 0; k < c->n_stages; k++) {
-        double most = 0;
-        struct interval_cost cost;
-
-        candidate_interval(s, c, k, c->micro_batch, &cost);
-        for (enum backward_form form = BACKWARD_MERGED; form <= BACKWARD_DELAYED; form++)
-            most = dmax(most, search_memory(s, &cost, c->micro_batches, (int)c->micro_batches, 1,
-                                            form, recompute_asked(s->request)));
-        bytes += most;
-    }
-    return bytes;
-}
-
-/* A device has no more of its own than the whole network, nor receives more than all blocks. */
-static bool is_roomy(struct walk *w)
-{
-    struct search *s = w->search;
-    struct candidate *c = &w->c;
-    double smallest, largest, bytes;
-
-    search_rooms(s, &smallest, &largest);
-    free(c->order);
-    c->order = NULL;
-    c->n_stages = 1;
-    c->cuts[1] = w->n_blocks;
-    bytes = all_bytes(s, c);
-    c->n_stages = w->n_blocks;
-    for (int b = 0; b <= w->n_blocks; b++)
-        c->cuts[b] = b;
-    bytes += all_bytes(s, c);
-    c->n_stages = 0;
-    return bytes <= smallest;
-}
-
 static void walk_all(struct walk *w)
 {
     const struct search *s = w->search;
@@ -293,7 +252,6 @@ static void walk_all(struct walk *w)
         w->c.pipelines = s->splits[i].pipelines;
         w->c.micro_batch = s->splits[i].micro_batch;
         w->c.micro_batches = s->splits[i].micro_batches;
-        w->roomy = s->request->exhaustive && is_roomy(w);
         if (request_chunks(s->request) == 1)
             walk_stages(w, search_devices(s, w->c.pipelines));
         if (s->request->exhaustive)

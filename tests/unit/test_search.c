@@ -315,6 +315,61 @@ static void the_first_stage_of_zero_bubble_may_run_again(void **state)
     }
 }
 
+/* More than partition_small() goes through: 40 blocks that keep 10 bytes each. */
+static void a_search_lets_it_run_again_too(void **state)
+{
+    const struct plan_request request = { .global_batch = 8, .micro_batch = 1, .stages = 4,
+                                          .schedule = "zb-h1", .memory = 4000 };
+    struct cost *cost = even_cost(40, 1, 1);
+    struct plan *plan;
+    long count;
+
+    (void)state;
+    plan = plan_of(cost, "flat:4,bandwidth=1e9,latency=0,memory=1e9", &request, &count);
+    assert_non_null(plan);
+    assert_int_equal(plan->stages[0].recompute, PLAN_RECOMPUTE_FULL);
+    for (int s = 1; s < plan->n_stages; s++)
+        assert_int_equal(plan->stages[s].recompute, PLAN_RECOMPUTE_NONE);
+    plan_free(plan);
+    cost_free(cost);
+}
+
+/* What is run again selectively takes longer than all of it. */
+static void no_choice_of_what_runs_again_is_below_the_bound(void **state)
+{
+    json_t *top = new_cost();
+    struct cost *cost;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        char name[2] = { (char)('a' + i), 0 }, before[2] = { (char)('a' + i - 1), 0 };
+
+        add_block(top, name, 1, 0, 100);
+        json_object_set_new(json_array_get(json_object_get(top, "blocks"), (size_t)i), "variants",
+                            json_pack("[{s:s, s:f, s:f}]", "recompute", "selective", "dgrad", 2.9,
+                                      "activations", 20.0));
+        if (i > 0)
+            add_edge(top, before, name, 1);
+    }
+    cost = take_cost(top);
+    for (int64_t batch = 2; batch <= 8; batch *= 2) {
+        struct plan_request request = { .global_batch = batch, .micro_batch = 1, .stages = 2,
+                                        .schedule = "1f1b", .memory = 320 };
+        const char *spec = "flat:2,bandwidth=1e9,latency=0,memory=1e9";
+        long count;
+        struct plan *plain = plan_of(cost, spec, &request, &count), *best;
+
+        request.exhaustive = true;
+        best = plan_of(cost, spec, &request, &count);
+        assert_true(plain && best);
+        assert_true(plain->lower_bound_seconds <= best->iteration_seconds * (1 + 1e-9));
+        assert_true(best->iteration_seconds <= plain->iteration_seconds * (1 + 1e-9));
+        plan_free(plain);
+        plan_free(best);
+    }
+    cost_free(cost);
+}
+
 /* Branches of so many blocks each, side by side in the file, or one behind the other. */
 static struct cost *branched_cost(int branches, int n, bool aside, unsigned seed)
 {
@@ -374,6 +429,8 @@ int main(void)
         cmocka_unit_test(all_plans_are_counted),
         cmocka_unit_test(every_choice_of_what_runs_again_is_counted),
         cmocka_unit_test(the_first_stage_of_zero_bubble_may_run_again),
+        cmocka_unit_test(a_search_lets_it_run_again_too),
+        cmocka_unit_test(no_choice_of_what_runs_again_is_below_the_bound),
         cmocka_unit_test(no_search_is_faster_than_all_plans),
         cmocka_unit_test(the_order_of_the_file_does_not_matter),
     };
