@@ -196,6 +196,32 @@ static int check_copies(const struct cluster *cluster, const struct size_request
                         cluster->name, 1e-9 * room);
 }
 
+/* Those that are compared: 1 to 8, 10, 12, 14, 16, 20, ... and the last, where they are too many. */
+static int next_size(const struct size_request *q, int size)
+{
+    int step = 1;
+
+    while (q->most > 0 && q->last - q->first >= q->most && 8 * step <= size)
+        step *= 2;
+    size = (size / step + 1) * step;
+    return size < q->last ? size : q->last;
+}
+
+int sizes_size(const struct sizes *sizes, int i)
+{
+    return sizes->request.nodes ? sizes->rows[i].nodes : sizes->rows[i].devices;
+}
+
+static void add(struct sizes *sizes, const struct cluster *cluster, int size)
+{
+    struct size_row *row = mem_push((void **)&sizes->rows, &sizes->n, sizeof(*row));
+    struct cluster *part =
+        cluster_first(cluster, sizes->request.nodes ? devices_of(cluster, size) : size);
+
+    fill(sizes, part, row);
+    cluster_free(part);
+}
+
 struct sizes *sizes_new(const struct cluster *cluster, const struct size_request *request,
                         struct err *err)
 {
@@ -216,16 +242,11 @@ struct sizes *sizes_new(const struct cluster *cluster, const struct size_request
         sizes->request.start_up_node = cluster->start_up_node;
     }
     sizes->start_up = sizes->request.start_up > 0 || sizes->request.start_up_node > 0;
-    sizes->n = request->last - request->first + 1;
-    sizes->rows = mem_new((size_t)sizes->n, sizeof(*sizes->rows));
     sizes->storage = storage_is_known(&cluster->storage);
-    for (int i = 0; i < sizes->n; i++) {
-        int size = request->first + i;
-        struct cluster *part =
-            cluster_first(cluster, request->nodes ? devices_of(cluster, size) : size);
-
-        fill(sizes, part, &sizes->rows[i]);
-        cluster_free(part);
+    add(sizes, cluster, request->first);
+    for (int size = request->first; size < request->last;) {
+        size = next_size(request, size);
+        add(sizes, cluster, size);
     }
     compare(sizes);
     return sizes;

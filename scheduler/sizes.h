@@ -17,6 +17,7 @@ struct err;
 struct size_request {
     bool nodes;             /* sizes count nodes, else devices */
     int first, last;
+    int most;               /* of more sizes than that four of each doubling are compared; 0: all */
     int64_t steps, epochs;  /* 0: not said; of epochs the caller makes steps */
     double start_up, start_up_node;     /* seconds before the first step, and for each node;
                                          * negative: as the cluster says */
@@ -74,6 +75,8 @@ struct sizes {
 struct sizes *sizes_new(const struct cluster *cluster, const struct size_request *request,
                         struct err *err);
 void sizes_free(struct sizes *sizes);
+/* Nodes, or devices, as the request counts. */
+int sizes_size(const struct sizes *sizes, int i);
 /* "computing", "all-reduce", … */
 const char *size_part_name(enum size_part part);
 /* The part that takes more seconds longer than in another size than the others do. */

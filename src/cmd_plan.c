@@ -308,10 +308,10 @@ static void clear(struct plan_run *r)
     free(r->spec);
 }
 
-struct sizes *plan_sizes(int argc, char **argv, struct err *err)
+struct sizes *plan_sizes(int argc, char **argv, int most, struct err *err)
 {
     struct options *options = options_parse(COMMAND_PLAN, argc, argv, 1, err);
-    struct plan_run r = { .options = options, .command = "" };
+    struct plan_run r = { .options = options, .command = "", .sizes.most = most };
     struct sizes *sizes = NULL;
 
     if (options && work(&r, err) == 0) {

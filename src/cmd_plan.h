@@ -22,8 +22,10 @@ int sizes_print(const struct sizes *sizes, const struct cluster *cluster,
 
 /* Why it is the best that is recommended; sentences in lines. 'best' must be there. */
 void sizes_reason(const struct sizes *sizes, FILE *out);
-/* What "tasuki plan" compares with this command line, which must have --nodes FIRST..LAST. */
-struct sizes *plan_sizes(int argc, char **argv, struct err *err);
+/* What "tasuki plan" compares with this command line, which must have --nodes FIRST..LAST. 'most': as in
+ * struct size_request.
+ */
+struct sizes *plan_sizes(int argc, char **argv, int most, struct err *err);
 
 /* The plan for people. 'why': the planner's reasons; may be NULL. */
 void plan_table(const struct plan *plan, const struct cluster *cluster, const char *why,

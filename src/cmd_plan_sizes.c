@@ -144,7 +144,7 @@ static const char *const costs[SIZE_PARTS] = {
 static void print_loss(const struct sizes *sizes, int i, FILE *out)
 {
     const struct size_row *best = &sizes->rows[sizes->best], *row = &sizes->rows[i];
-    int size = sizes->request.first + i;
+    int size = sizes_size(sizes, i);
     enum size_part most;
     double more;
 
@@ -179,7 +179,7 @@ static void print_dip(const struct sizes *sizes, int i, FILE *out)
     enum size_part most = size_wastes(row, less);
 
     fprintf(out, "%d %s are a dip, efficiency %.3g %% between %.3g and %.3g: %s %.4g s.\n",
-            sizes->request.first + i, sizes->request.nodes ? "nodes" : "devices",
+            sizes_size(sizes, i), sizes->request.nodes ? "nodes" : "devices",
             1e2 * row->efficiency, 1e2 * less->efficiency, 1e2 * more->efficiency, costs[most],
             row->parts[most]);
 }
@@ -189,7 +189,7 @@ void sizes_reason(const struct sizes *sizes, FILE *out)
     const struct size_row *best = &sizes->rows[sizes->best];
 
     fprintf(out, "Recommended: %d %s. No size is done more than %g %% sooner, and none that is "
-            "done as soon\nneeds fewer node-hours.\n", sizes->request.first + sizes->best,
+            "done as soon\nneeds fewer node-hours.\n", sizes_size(sizes, sizes->best),
             sizes->request.nodes ? "nodes" : "devices", 1e2 * SIZES_NEAR);
     if (best->limit != SIZE_COMPUTES)
         fprintf(out, "Most of it is not computing: %s %.4g of %.4g s.\n", costs[best->limit],

@@ -26,6 +26,7 @@ struct submit {
     int64_t time;               /* seconds; of an allocation */
     int64_t nodes;
     int64_t first, last;        /* sizes to be compared; last 0: not any, -1: as many as fit */
+    int most;                   /* of these, see scheduler/sizes.h */
     int64_t tasks;              /* of a node */
     int64_t cpus, gpus;         /* of a task, of a node */
     bool on_gpus;

@@ -23,7 +23,7 @@
 #include "topology/machine.h"
 #include "train/step_facts.h"
 
-#define MOST_COMPARED 32    /* sizes, unless a range is given: each is planned */
+#define MOST_COMPARED 32    /* sizes, unless a range is given: of more some are planned */
 
 /* Asking ------------------------------------------------------------------------------- */
 
@@ -147,12 +147,14 @@ static int set_range(struct submit *job, struct err *err)
     if (facts->nodes_most > 0 && most > facts->nodes_most)
         most = facts->nodes_most;
     job->first = facts->nodes_least > 1 ? facts->nodes_least : 1;
-    job->last = most - job->first < MOST_COMPARED ? most : job->first + MOST_COMPARED - 1;
+    job->last = most;
+    job->most = MOST_COMPARED;
     if (job->last < job->first)
         return err_set(err, "--nodes auto: no node of partition %s can be used now",
                        facts->partition);
-    log_info("partition %s gives %" PRId64 " to %" PRId64 " nodes; compared: %" PRId64 "..%"
-             PRId64, facts->partition, job->first, most, job->first, job->last);
+    log_info("partition %s gives %" PRId64 " to %" PRId64 " nodes; compared: %s", facts->partition,
+             job->first, most, most - job->first < MOST_COMPARED
+                 ? "all of these" : "1 to 8, and four of each doubling");
     return 0;
 }
 
@@ -183,7 +185,7 @@ static struct sizes *compare(const struct submit *job, struct err *err)
     char *range = mem_printf("--nodes=%" PRId64 "..%" PRId64, job->first, job->last);
     char *cluster = job->cluster ? mem_printf("--cluster=%s", job->cluster) : NULL;
     char *words[] = { "plan", path, range, cluster, NULL };
-    struct sizes *sizes = path ? plan_sizes(cluster ? 4 : 3, words, err) : NULL;
+    struct sizes *sizes = path ? plan_sizes(cluster ? 4 : 3, words, job->most, err) : NULL;
 
     if (path)
         unlink(path);

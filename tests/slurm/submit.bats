@@ -242,7 +242,7 @@ and of the *.jsonl below $PWD that were looked at none names it: give the file o
         --cluster tree:4x2,inside=1e9,across=1e9
     echo "$output"
     [ "$status" -eq 0 ]
-    [[ "$output" == *"partition small gives 1 to 2 nodes; compared: 1..2"* ]]
+    [[ "$output" == *"partition small gives 1 to 2 nodes; compared: all of these"* ]]
     [[ "$output" == *"Recommended: "[12]" nodes."* ]]
     [[ "$output" == *"#SBATCH --nodes="[12]$'\n#SBATCH --ntasks-per-node=2\n'* ]]
     [[ "$output" == *$'\n#SBATCH --cpus-per-task=2\n'* ]]
