@@ -172,15 +172,16 @@ static int make_fate(struct launcher *l, int64_t step, struct err *err)
 
 static int run_step(struct launcher *l, bool resume, struct err *err)
 {
-    double start = clock_now(), hours;
+    double start = clock_now(), hours, nodes;
     int code = launcher_step(l, resume, err);
 
     if (code == LAUNCHER_NO_STEP)
         return code;
-    hours = (clock_now() - start) / 3600 * (l->n_names ? (double)l->n_names : (double)l->nodes);
+    hours = (clock_now() - start) / 3600;
+    nodes = l->n_names ? (double)l->n_names : (double)l->nodes;
     l->steps++;
-    l->node_hours += hours;
-    l->gpu_hours += hours * (double)l->gpus;
+    l->node_hours += hours * nodes;
+    l->gpu_hours += hours * (l->n_uneven ? (double)launcher_ranks(l) : nodes * (double)l->gpus);
     return code;
 }
 
@@ -269,6 +270,18 @@ static int set_paths(struct launcher *l, struct err *err)
     return 0;
 }
 
+static void say_ranks(const struct launcher *l)
+{
+    int n = l->n_names ? l->n_names : (int)l->nodes;
+
+    if (l->n_uneven)
+        log_info("job %s: %d nodes, %" PRId64 " ranks, one for each GPU", l->job, n,
+                 launcher_ranks(l));
+    else
+        log_info("job %s: %d node%s, %" PRId64 " rank%s on each", l->job, n,
+                 l->nodes == 1 ? "" : "s", l->tasks, l->tasks == 1 ? "" : "s");
+}
+
 int launcher_run(const struct options *options, char *const *words, struct err *err)
 {
     struct launcher l = { .options = options, .words = words, .job = getenv("SLURM_JOB_ID") };
@@ -277,9 +290,7 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     launcher_take_signals();
     if (set_paths(&l, err) == 0 && launcher_begin_tries(&l, err) == 0 &&
         launcher_first_look(&l, err) == 0 && is_over(&l, err) == 0) {
-        log_info("job %s: %d node%s, %" PRId64 " rank%s on each", l.job,
-                 l.n_names ? l.n_names : (int)l.nodes, l.nodes == 1 ? "" : "s", l.tasks,
-                 l.tasks == 1 ? "" : "s");
+        say_ranks(&l);
         code = run_steps(&l, err);
         say_usage(&l, code);
     } else {
@@ -296,6 +307,9 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     for (int i = 0; i < l.n_names; i++)
         free(l.names[i]);
     free(l.names);
+    for (int i = 0; i < l.n_uneven; i++)
+        free(l.uneven[i].node);
+    free(l.uneven);
     for (int i = 0; i < l.n_memories; i++)
         free(l.memories[i].node);
     free(l.memories);

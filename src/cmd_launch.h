@@ -32,6 +32,12 @@ struct launcher_tries {
     bool resume;                /* the next step */
 };
 
+/* GPUs that the job was given of a node. */
+struct launcher_gpus {
+    char *node;
+    int64_t n;
+};
+
 /* What a node that answered had ended for want of memory. */
 struct launcher_memory {
     char *node;
@@ -51,6 +57,9 @@ struct launcher {
     int n_memories;
     struct launcher_memory *memories;   /* of all that were ever asked */
     int64_t tasks, cpus, gpus;  /* of a node, a task, a node; 0: not known, not said */
+    int n_uneven;
+    struct launcher_gpus *uneven;   /* of all nodes, where each GPU gets a rank and nodes have more or
+                                     * fewer of them: then 'tasks' and 'gpus' are the fewest */
     char *bind;                 /* what ranks are told (train/bind.h); NULL: srun binds them */
     char *order;                /* file: the node of each rank; NULL: as Slurm does it */
     int told;                   /* the signal to end, 0 */
@@ -131,12 +140,18 @@ void launcher_answers_free(int n, struct answer *answers);
 bool launcher_is_asked(void);
 int launcher_answer(const struct options *options, struct err *err);
 
+/* Of a node; of all of l->names, or of as many nodes as the job has. */
+int64_t launcher_ranks_on(const struct launcher *l, const char *node);
+int64_t launcher_ranks(const struct launcher *l);
+
 /* Leave out of l->names those that are not well; says which, and why. An error where what is left
  * is less than the run was told to have: to be requeued, where Slurm would do that.
  */
 int launcher_check(struct launcher *l, const struct slurm_facts *facts, struct err *err);
 
-/* l->order, where the model is a plan that names nodes of this job. */
+/* l->order, where the model is a plan that names nodes of this job, or nodes have unequal numbers of
+ * ranks.
+ */
 int launcher_order(struct launcher *l, struct err *err);
 void launcher_forget_order(struct launcher *l);
 /* Is the run held to a plan file that has ranks there? */

@@ -59,6 +59,9 @@ static pid_t start(const struct round *r, const struct question *q, int output)
     launcher_add(&words, mem_printf("--ntasks=%d", q->n));
     launcher_add(&words, mem_strdup("--ntasks-per-node=1"));
     launcher_add(&words, mem_printf("--nodelist=%s", list));
+    /* Else those of the whole job, where it was given them by their number (--gpus). */
+    if (l->gpus)
+        launcher_add(&words, mem_printf("--gpus-per-node=%" PRId64, l->gpus));
     launcher_add_training(&words, l, false);
     free(list);
     return launcher_start(l, &words, output);

@@ -102,7 +102,10 @@ static void judge(const struct launcher *l, const struct slurm_facts *facts,
         if (!answers[i].there || !node)
             continue;
         said[n] = answers[i].health;
-        records[n++] = record_of(node);
+        records[n] = record_of(node);
+        if (l->n_uneven)        /* what the step that asked had of each */
+            records[n].given = l->gpus;
+        n++;
     }
     health_judge(n, said, records, wrong);
     for (int i = 0, j = 0; i < l->n_names; i++)
@@ -210,17 +213,19 @@ static int least_ranks(const struct launcher *l, int64_t *least, struct err *err
 static int suffices(const struct launcher *l, const enum fitness *fitness, enum fitness worst,
                     struct err *err)
 {
-    int64_t least, n = 0;
+    int64_t least, n = 0, ranks = 0;
 
-    for (int i = 0; i < l->n_names; i++)
+    for (int i = 0; i < l->n_names; i++) {
         n += fitness[i] <= worst;
+        ranks += fitness[i] <= worst ? launcher_ranks_on(l, l->names[i]) : 0;
+    }
     if (n == 0)
         return err_set_code(err, EXIT_FOUND, "job %s: no node of it is left", l->job);
     if (least_ranks(l, &least, err) < 0)
         return -1;
-    if (n * l->tasks < least)
+    if (ranks < least)
         return err_set_code(err, EXIT_FOUND, "job %s: the nodes that are left, %" PRId64 ", have %"
-                            PRId64 " ranks, and --%s wants %" PRId64, l->job, n, n * l->tasks,
+                            PRId64 " ranks, and --%s wants %" PRId64, l->job, n, ranks,
                             option_given(l->options, "replicas") ? "replicas"
                             : option_given(l->options, "stages") ? "stages" : "pipelines", least);
     for (int i = 0; i < l->n_names; i++)

@@ -64,6 +64,36 @@ static struct sizes count_cpus(void)
     return sizes;
 }
 
+int64_t launcher_ranks_on(const struct launcher *l, const char *node)
+{
+    for (int i = 0; i < l->n_uneven; i++)
+        if (strcmp(l->uneven[i].node, node) == 0)
+            return l->uneven[i].n;
+    return l->tasks;
+}
+
+int64_t launcher_ranks(const struct launcher *l)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < l->n_names; i++)
+        sum += launcher_ranks_on(l, l->names[i]);
+    return l->n_names ? sum : l->nodes * l->tasks;
+}
+
+/* Each GPU gets a rank. */
+static void note_gpus(struct launcher *l, const struct slurm_facts *facts)
+{
+    bool even = true;
+
+    for (int i = 0; i < facts->n_nodes; i++)
+        even = even && slurm_count_gpus(facts->nodes[i].given) == l->gpus;
+    for (int i = 0; i < facts->n_nodes && !even; i++)
+        *(struct launcher_gpus *)mem_push((void **)&l->uneven, &l->n_uneven, sizeof(*l->uneven)) =
+            (struct launcher_gpus){ .node = mem_strdup(facts->nodes[i].name),
+                                    .n = slurm_count_gpus(facts->nodes[i].given) };
+}
+
 static void say_idle_of(const struct launcher *l, const char *what, const struct sizes *sizes)
 {
     int64_t idle = sizes->sum - sizes->least * sizes->nodes;
@@ -74,7 +104,7 @@ static void say_idle_of(const struct launcher *l, const char *what, const struct
                     sizes->sum, what);
 }
 
-/* Larger nodes get no more ranks than others. These share all CPUs, unless there is a number of
+/* Nodes with more CPUs get no more ranks than others. These share all CPUs, unless there is a number of
  * them to each.
  */
 static void say_idle(const struct launcher *l, const struct slurm_facts *facts,
@@ -84,7 +114,7 @@ static void say_idle(const struct launcher *l, const struct slurm_facts *facts,
 
     if (!l->bind || strcmp(l->bind, "all") != 0)
         say_idle_of(l, "CPUs", cpus);
-    for (int i = 0; facts && l->gpus && i < facts->n_nodes; i++)
+    for (int i = 0; facts && l->gpus && !l->n_uneven && i < facts->n_nodes; i++)
         count(&gpus, slurm_count_gpus(facts->nodes[i].given), 1);
     say_idle_of(l, "GPUs", &gpus);
 }
@@ -146,6 +176,8 @@ static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct er
     if (!l->cpus && cpus)
         l->cpus = cpus > l->tasks ? cpus / l->tasks : 1;
     choose_binding(l);
+    if (!given && facts && l->gpus > 0 && l->tasks == l->gpus)
+        note_gpus(l, facts);
     say_idle(l, facts, &sizes);
     return 0;
 }

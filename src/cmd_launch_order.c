@@ -24,7 +24,7 @@ static int count_ranks(const struct launcher *l, int n, char *const *order, int6
 
         while (at < l->n_names && strcmp(l->names[at], order[i]) != 0)
             at++;
-        if (at == l->n_names || ++counts[at] > l->tasks)
+        if (at == l->n_names || ++counts[at] > launcher_ranks_on(l, order[i]))
             return -1;
     }
     return 0;
@@ -41,7 +41,7 @@ static char *list_of(const struct launcher *l, int n, char *const *order)
     for (int i = 0; out && i < n; i++)
         fprintf(out, "%s\n", order[i]);
     for (int i = 0; out && i < l->n_names; i++)
-        for (; counts[i] < l->tasks; counts[i]++)
+        for (; counts[i] < launcher_ranks_on(l, l->names[i]); counts[i]++)
             fprintf(out, "%s\n", l->names[i]);
     if (out)
         fclose(out);
@@ -101,18 +101,19 @@ bool launcher_plan_keeps(const struct launcher *l, const char *node)
 int launcher_order(struct launcher *l, struct err *err)
 {
     struct plan *plan = load_plan(l);
-    char **order, *text;
-    int n, bad = 0;
+    char **order, *text = NULL;
+    int n = plan ? order_of_plan(plan, &order) : 0, bad = 0;
 
     launcher_forget_order(l);
-    if (!plan)
-        return 0;
-    n = order_of_plan(plan, &order);
-    text = n ? list_of(l, n, order) : NULL;
+    if (n)
+        text = list_of(l, n, order);
+    if (!text && l->n_uneven && l->n_names)
+        text = list_of(l, 0, NULL);
     if (text)
         bad = write_list(l, text, err);
     free(text);
-    order_free(n, order);
+    if (plan)
+        order_free(n, order);
     plan_free(plan);
     return bad;
 }

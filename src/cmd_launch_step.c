@@ -28,7 +28,7 @@ static void add_nodes(struct launcher_words *words, const struct launcher *l)
     int64_t n = l->n_names ? l->n_names : l->nodes;
     char *list;
 
-    launcher_add(words, mem_printf("--ntasks=%" PRId64, n * l->tasks));
+    launcher_add(words, mem_printf("--ntasks=%" PRId64, launcher_ranks(l)));
     if (l->order) {
         launcher_add(words, mem_strdup("--distribution=arbitrary"));
         return;
@@ -39,6 +39,19 @@ static void add_nodes(struct launcher_words *words, const struct launcher *l)
     if (l->n_names)
         launcher_add(words, mem_printf("--nodelist=%s", list));
     free(list);
+}
+
+/* Where their numbers differ Slurm 22.05 gives a step those of its tasks, and otherwise as many of each node
+ * as of the smallest; and "closest" is all of them to a task that may run on all cores.
+ */
+static void add_gpus(struct launcher_words *words, const struct launcher *l)
+{
+    if (l->n_uneven) {
+        launcher_add(words, mem_strdup("--gpus-per-task=1"));
+        launcher_add(words, mem_strdup("--gpu-bind=closest"));
+    } else if (l->gpus) {
+        launcher_add(words, mem_printf("--gpus-per-node=%" PRId64, l->gpus));
+    }
 }
 
 /* Of an option given twice the last counts: "--resume" stands behind what the user said. */
@@ -69,8 +82,7 @@ static pid_t start_step(const struct launcher *l, bool resume)
         launcher_add(&words, mem_strdup("--cpu-bind=none"));
     else if (l->cpus)
         launcher_add(&words, mem_printf("--cpus-per-task=%" PRId64, l->cpus));
-    if (l->gpus)
-        launcher_add(&words, mem_printf("--gpus-per-node=%" PRId64, l->gpus));
+    add_gpus(&words, l);
     launcher_add(&words, mem_printf("--wait=%d", GRACE));
     launcher_add(&words, mem_strdup("--overlap"));
     launcher_add_training(&words, l, resume);

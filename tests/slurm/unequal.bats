@@ -157,6 +157,26 @@ for host, device, rank in zip(start["hosts"], start["drives"], ranks):
     same_losses log cpu 1e-5
 }
 
+# Where nothing is said of tasks. The nodes of the lab have four GPUs, or two.
+@test "nodes with more GPUs get more ranks, and the curve is that of one CPU" {
+    local data=$srcdir/tests/data/model/mlp
+    local train=(--data "$data/train.safetensors" --optimizer sgd --threads 1 --steps 6 --lr 0.03)
+    use_stand_in
+    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so
+    printf 'gpu 0000:1b:00.0\ngpu 0000:3d:00.0\ngpu 0000:5e:00.0\ngpu 0000:7f:00.0\n' >machine
+    "$TASUKI" profile "$data/model.onnx" "${train[@]:0:4}" --batch-size 2,8 -q -o cost.json
+    "$TASUKI" train "$data/model.onnx" "${train[@]}" --cost cost.json --global-batch 8 --stages 1 \
+        --device cpu --log cpu -q
+    run "$lab" run timeout -s KILL 120 salloc -Q -w n1,n3 --exclusive --gpus=6 \
+        env LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" train "$data/model.onnx" \
+        "${train[@]}" --cost cost.json --global-batch 8 --device cuda --stages 1 --log log
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"2 nodes, 6 ranks, one for each GPU"* && "$output" != *idle* ]]
+    [ "$(nodes_of log | sort | uniq -c | awk '{ printf "%s:%s ", $2, $1 }')" = "n1:4 n3:2 " ]
+    same_losses log cpu 1e-5
+}
+
 # A GPU is free when the process that had it is gone; the driver sees to that.
 @test "when a rank with a GPU is killed the others leave theirs, and the next step has the same GPUs" {
     local data=$srcdir/tests/data/model/mlp before=()
