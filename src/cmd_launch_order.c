@@ -2,7 +2,6 @@
 /* Ranks in the order of a plan file: a list of nodes for srun, one line for each rank. */
 #include "config.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,24 +48,6 @@ static char *list_of(const struct launcher *l, int n, char *const *order)
     return text;
 }
 
-static int write_list(struct launcher *l, const char *text, struct err *err)
-{
-    const char *folder = getenv("TMPDIR");
-    int fd, bad;
-
-    l->order = mem_printf("%s/tasuki-XXXXXX", folder && *folder ? folder : "/tmp");
-    fd = mkstemp(l->order);
-    if (fd < 0) {
-        err_set(err, "%s: %s", l->order, strerror(errno));
-        free(l->order);
-        l->order = NULL;
-        return -1;
-    }
-    bad = file_write_all(fd, l->order, text, strlen(text), err);
-    close(fd);
-    return bad;
-}
-
 static bool is_plan(const char *path)
 {
     size_t length = strlen(path);
@@ -102,7 +83,7 @@ int launcher_order(struct launcher *l, struct err *err)
 {
     struct plan *plan = load_plan(l);
     char **order, *text = NULL;
-    int n = plan ? order_of_plan(plan, &order) : 0, bad = 0;
+    int n = plan ? order_of_plan(plan, &order) : 0, bad;
 
     launcher_forget_order(l);
     if (n)
@@ -110,7 +91,8 @@ int launcher_order(struct launcher *l, struct err *err)
     if (!text && l->n_uneven && l->n_names)
         text = list_of(l, 0, NULL);
     if (text)
-        bad = write_list(l, text, err);
+        l->order = file_temporary("", text, err);
+    bad = text && !l->order ? -1 : 0;
     free(text);
     if (plan)
         order_free(n, order);

@@ -2,7 +2,6 @@
 /* How many nodes and ranks a job asks for, and whether its partition gives them. */
 #include "config.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,30 +157,9 @@ static int set_range(struct submit *job, struct err *err)
     return 0;
 }
 
-/* The job file where the planner can read it; malloc'ed. */
-static char *temporary(const struct submit *job, struct err *err)
-{
-    const char *folder = getenv("TMPDIR");
-    char *path = mem_printf("%s/tasuki-XXXXXX.conf", folder && *folder ? folder : "/tmp");
-    int fd = mkstemps(path, 5), bad;
-
-    if (fd < 0) {
-        err_set(err, "%s: %s", path, strerror(errno));
-        free(path);
-        return NULL;
-    }
-    bad = file_write_all(fd, path, job->job_file, strlen(job->job_file), err);
-    close(fd);
-    if (!bad)
-        return path;
-    unlink(path);
-    free(path);
-    return NULL;
-}
-
 static struct sizes *compare(const struct submit *job, struct err *err)
 {
-    char *path = temporary(job, err);
+    char *path = file_temporary(".conf", job->job_file, err);
     char *range = mem_printf("--nodes=%" PRId64 "..%" PRId64, job->first, job->last);
     char *cluster = job->cluster ? mem_printf("--cluster=%s", job->cluster) : NULL;
     char *words[] = { "plan", path, range, cluster, NULL };

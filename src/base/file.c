@@ -257,6 +257,26 @@ int file_replace_private(const char *path, const void *data, size_t size, struct
     return replace(path, 0600, data, size, err);
 }
 
+char *file_temporary(const char *ending, const char *text, struct err *err)
+{
+    const char *folder = getenv("TMPDIR");
+    char *path = mem_printf("%s/tasuki-XXXXXX%s", folder && *folder ? folder : "/tmp", ending);
+    int fd = mkstemps(path, (int)strlen(ending));
+
+    if (fd < 0) {
+        system_error(err, path);
+        free(path);
+        return NULL;
+    }
+    if (file_write_all(fd, path, text, strlen(text), err)) {
+        unlink(path);
+        free(path);
+        path = NULL;
+    }
+    close(fd);
+    return path;
+}
+
 int file_write(const char *path, const void *data, size_t size, struct err *err)
 {
     struct stat status;

@@ -54,6 +54,10 @@ int file_write(const char *path, const void *data, size_t size, struct err *err)
 int file_replace(const char *path, const void *data, size_t size, struct err *err);
 /* For this user alone, whatever the umask. */
 int file_replace_private(const char *path, const void *data, size_t size, struct err *err);
+/* A new file for this user alone, whatever the umask, below $TMPDIR or /tmp, with this text. Its
+ * name, malloc'ed, has such an ending, or ""; NULL: there is none.
+ */
+char *file_temporary(const char *ending, const char *text, struct err *err);
 
 /* All 'size' bytes to an open file; 'path' is for the error. */
 int file_write_all(int fd, const char *path, const void *data, size_t size, struct err *err);

@@ -23,6 +23,7 @@ struct run_rank {
     double compute, idle, messages, reduce, data;
     double memory;          /* NAN: not known */
     double factor;          /* see run_state_compare() */
+    bool alone;             /* in its stage: the factor is of a line "stragglers" */
 };
 
 struct run_event {

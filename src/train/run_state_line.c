@@ -366,6 +366,26 @@ static void read_ranks(struct run_state *s, const json_t *line)
     run_state_compare(s);
 }
 
+/* After "ranks", from which no forecast for a rank that is alone in its stage is known. */
+static void read_stragglers(struct run_state *s, const json_t *line)
+{
+    const json_t *ranks = json_object_get(line, "ranks");
+
+    for (int i = 0; i < array_size(ranks); i++) {
+        const json_t *one = json_array_get(ranks, (size_t)i);
+        const json_t *rank = json_object_get(one, "rank");
+        const char *beyond = json_string_value(json_object_get(one, "beyond"));
+        json_int_t r = json_is_integer(rank) ? json_integer_value(rank) : -1;
+        double factor = get_least(one, "factor", 0);
+
+        if (!beyond || strcmp(beyond, "forecast") != 0 || r < 0 || r >= s->n_reported ||
+            isnan(factor))
+            continue;
+        s->ranks[r].factor = factor;
+        s->ranks[r].alone = true;
+    }
+}
+
 static void read_end(struct run_state *s, const json_t *line)
 {
     const char *outcome = json_string_value(json_object_get(line, "outcome"));
@@ -396,8 +416,8 @@ static const struct {
     { "start", read_start }, { "evaluation", read_evaluation },
     { "checkpoint", read_checkpoint }, { "trial", read_trial }, { "staged", read_staged },
     { "bad_step", read_bad_step }, { "rollback", read_rollback }, { "memory", read_memory },
-    { "ranks", read_ranks }, { "end", read_end },
-    { "failed", read_failed },
+    { "ranks", read_ranks }, { "stragglers", read_stragglers },
+    { "end", read_end }, { "failed", read_failed },
 };
 
 /* Events of versions to come are no mistake. */

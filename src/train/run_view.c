@@ -246,9 +246,10 @@ static void add_stragglers(struct lines *l, const struct run_state *s)
     for (int r = 0; r < s->n_reported; r++)
         n += s->ranks[r].factor >= RUN_STRAGGLER;
     for (int r = next_straggler(s, -1); r >= 0 && shown < STRAGGLERS; shown++) {
-        add(l, "straggler: rank %d%s%s%s computes %.2f times as long as stage %d's median", r,
+        add(l, "straggler: rank %d%s%s%s computes %.2f times as long as stage %d's %s", r,
             r < s->n_hosts ? " (" : "", r < s->n_hosts ? s->hosts[r] : "",
-            r < s->n_hosts ? ")" : "", s->ranks[r].factor, s->ranks[r].stage);
+            r < s->n_hosts ? ")" : "", s->ranks[r].factor, s->ranks[r].stage,
+            s->ranks[r].alone ? "forecast" : "median");
         r = next_straggler(s, r);
     }
     if (n > shown)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Checkpoints of a run: begun between two steps, written while the next ones go on. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "train/checkpoint_interval.h"
 #include "train/checkpoint_lock.h"
 #include "train/session.h"
 
@@ -76,18 +76,14 @@ static int count_hosts(const struct session *s)
     return n;
 }
 
-/* Seconds from the start of one to that of the next, by Young (1974): the least is lost where that
- * is the square root of twice the cost times the time between failures. None begins before the one
- * before it is complete.
- */
 static double interval(const struct session *s)
 {
-    const struct saved_cost *saved = &s->saved;
-    double seconds = sqrt(2 * saved->paused * s->settings.mtbf / s->n_hosts);
+    struct checkpoint_pace pace = {
+        .paused = s->saved.paused, .written = s->saved.written, .mtbf = s->settings.mtbf,
+        .nodes = s->n_hosts, .most_share = s->settings.mtbf_given ? 0 : MOST_SHARE,
+    };
 
-    if (!s->settings.mtbf_given)
-        seconds = fmax(seconds, saved->paused / MOST_SHARE);
-    return fmax(seconds, saved->written);
+    return checkpoint_interval(&pace);
 }
 
 bool session_saves_first(const struct session *session, int64_t done)

@@ -28,6 +28,14 @@ spoil_labels() {
     done
 }
 
+# Samples from $1 on are put at $2, too, $3 of them.
+copy_samples() {
+    dd if=data of=data bs=1 skip=$((header + $1 * 256)) seek=$((header + $2 * 256)) \
+        count=$(($3 * 256)) conv=notrunc status=none
+    dd if=data of=data bs=1 skip=$((header + 369152 + $1 * 8)) \
+        seek=$((header + 369152 + $2 * 8)) count=$(($3 * 8)) conv=notrunc status=none
+}
+
 train() {
     "$TASUKI" train "$demo/digits.onnx" --data data --precision float64 --global-batch 32 \
         --batchnorm-samples 8 --seed 5 --no-shuffle --micro-batches 2 --threads 1 "$@"
@@ -66,8 +74,8 @@ losses() {
         grep '"bad_step"' $n
         grep -q '"bad_step","step":2,"cause":"gradient","tensor":"head.weight"' $n
         paste <(losses alone | grep -v null) <(losses $n | grep -v null) | awk '
-            { d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > 1e-10) exit 1 }
-            END { exit NR != 5 }'
+            { d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > 1e-10) bad = 1 }
+            END { exit bad || NR != 5 }'
     done
     run train --ranks-in-process 2 --steps 6 --on-nan skip --log 2bw --schedule 2bw --stages 2 \
         --replicas 1,1
@@ -110,6 +118,27 @@ losses() {
     [ "$status" -eq 1 ]
     run train --steps 1 --on-nan ignore --loss-spike 2
     [ "$status" -eq 2 ]
+}
+
+# Step 18 is the first with the parameters after step 12 again: so is step 13 of a run that goes on
+# from there, with the same samples.
+@test "a spike of the loss is gone back from, to the last checkpoint and on with other samples" {
+    spoil_labels 480 511 1
+    run train --steps 20 --on-nan rollback --loss-spike 2 --lr 0.05 --checkpoint saved \
+        --checkpoint-every 6 --log log --ranks-in-process 2 --stages 2 --replicas 1,1
+    echo "$output"
+    cat log
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"step 16: the loss is "*" times the usual "*": back to the last checkpoint"* ]]
+    [ "$(grep -cE '"(bad_step|rollback)"' log)" -eq 2 ]
+    grep -q '"bad_step","step":16,"cause":"spike","tensor":null.*"action":"rollback","count":1}$' log
+    grep -q '^{"event":"rollback","step":17,"to":12,"path":"saved/step-00000012"}$' log
+    tail -1 log | grep -q '"event":"end".*"bad_steps":1'
+    [ -e saved/step-00000020 ]
+    copy_samples 544 384 32
+    train --steps 13 --lr 0.05 --resume-from saved/step-00000012 --log again
+    paste <(losses log | sed -n 18p) <(losses again) | awk '
+        { d = $1 - $2; exit NF != 2 || d > 1e-10 || d < -1e-10 }'
 }
 
 # A power of two: nothing but exponents change.

@@ -298,10 +298,12 @@ END
 
 @test "sizes are compared without Slurm where a range is given" {
     demo=$srcdir/etc/demo
-    "$TASUKI" submit "$demo/digits.onnx" --data "$demo/digits-train.safetensors" --steps 4 \
-        --global-batch 32 --stages 1 --nodes 1..2 --cluster tree:2x1,inside=1e9,across=1e9 -n \
-        --no-cache >job.sh 2>talk
+    mkdir temporary
+    TMPDIR=$PWD/temporary "$TASUKI" submit "$demo/digits.onnx" --steps 4 --global-batch 32 \
+        --data "$demo/digits-train.safetensors" --stages 1 --nodes 1..2 -n --no-cache \
+        --cluster tree:2x1,inside=1e9,across=1e9 >job.sh 2>talk
     cat talk
+    [ -z "$(ls temporary)" ]
     grep -q 'Recommended: [12] nodes' talk
     grep -x "#SBATCH --nodes=$(sed -nE 's/.*Recommended: ([12]) nodes.*/\1/p' talk)" job.sh
 }

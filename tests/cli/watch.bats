@@ -154,6 +154,31 @@ value() {
     [[ "$output" == *"step 2 of 9"* ]]
 }
 
+# Rank 1 beside the median of its stage, rank 2, which is alone in its own, beside its forecast.
+@test "stragglers are shown with rank, node and factor, until a report in which they are none" {
+    local begun=${start%\}}',"hosts":["n1","n2","n3"]}'
+    rank() { printf '{"stage":%s,"samples":4,"compute":%s}' "$@"; }
+    ranks() { printf '{"event":"ranks","seconds":10,"ranks":[%s,%s,%s]}\n' "$@"; }
+    {
+        echo "${begun/'"ranks":2,"replicas":[2]'/'"ranks":3,"replicas":[2,1]'}"
+        ranks "$(rank 0 2)" "$(rank 0 3)" "$(rank 1 6)"
+        printf '{"event":"stragglers","step":4,"seconds":10,"ranks":[%s,%s]}\n' \
+            '{"rank":1,"node":"n2","stage":0,"factor":1.5,"beyond":"stage","compute":3}' \
+            '{"rank":2,"node":"n3","stage":1,"factor":1.75,"beyond":"forecast","compute":6}'
+    } >log
+    run "$TASUKI" watch log --once
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep '^straggler' <<<"$output")" = "\
+straggler: rank 2 (n3) computes 1.75 times as long as stage 1's forecast
+straggler: rank 1 (n2) computes 1.50 times as long as stage 0's median" ]
+    [ "$("$TASUKI" watch log --format json | grep -c '"straggler": true')" -eq 2 ]
+    ranks "$(rank 0 2)" "$(rank 0 2)" "$(rank 1 6)" >>log
+    run "$TASUKI" watch log --once
+    echo "$output"
+    ! grep '^straggler' <<<"$output" || false
+}
+
 # A terminal of 24 rows and 80 columns, of which 'screen' gets what is written.
 on_terminal() {
     command -v script >/dev/null || skip "no script"

@@ -96,6 +96,23 @@ static void one_process_changes_it_at_a_time(void **state)
     assert_int_equal(cache_enter("/proc/no such place"), -1);
 }
 
+static void the_lock_is_for_its_user_alone_whatever_the_umask(void **state)
+{
+    mode_t before = umask(0);
+    struct stat status;
+    char *lock;
+
+    (void)state;
+    directory = unit_directory();
+    lock = path_of(".lock");
+    cache_leave(directory, cache_enter(directory));
+    umask(before);
+    assert_int_equal(stat(lock, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0600);
+    free(lock);
+    assert_int_equal(unit_remove(directory), 0);
+}
+
 static void what_was_of_no_use_for_longest_goes_first(void **state)
 {
     int turn;
@@ -141,6 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_say_what_and_of_which_version),
         cmocka_unit_test(one_process_changes_it_at_a_time),
+        cmocka_unit_test(the_lock_is_for_its_user_alone_whatever_the_umask),
         cmocka_unit_test(what_was_of_no_use_for_longest_goes_first),
     };
 

@@ -99,6 +99,35 @@ static void a_written_file_has_the_group_and_the_acl_of_its_folder(void **state)
     (void)state;
 }
 
+static void a_temporary_file_is_for_its_user_alone_whatever_the_umask(void **state)
+{
+    const char *before = getenv("TMPDIR");
+    struct err err = { 0 };
+    struct stat status;
+    mode_t mask = umask(0);
+    char *old = before ? mem_strdup(before) : NULL, *name;
+
+    setenv("TMPDIR", directory, 1);
+    name = file_temporary(".conf", "hello", &err);
+    umask(mask);
+    assert_non_null(name);
+    assert_int_equal(strncmp(name, directory, strlen(directory)), 0);
+    assert_true(file_ends_in(name, ".conf"));
+    assert_int_equal(stat(name, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0600);
+    assert_int_equal(rename(name, path), 0);
+    expect_content("hello");
+    free(name);
+    setenv("TMPDIR", "/proc/no such place", 1);
+    assert_null(file_temporary("", "hello", &err));
+    assert_contains(err.text, "/proc/no such place/tasuki-");
+    unsetenv("TMPDIR");
+    if (old)
+        setenv("TMPDIR", old, 1);
+    free(old);
+    (void)state;
+}
+
 static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state)
 {
     struct rlimit old, limit;
@@ -360,6 +389,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_written_file_is_read_back, setup, teardown),
         cmocka_unit_test_setup_teardown(a_written_file_has_the_group_and_the_acl_of_its_folder,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(a_temporary_file_is_for_its_user_alone_whatever_the_umask,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_write_leaves_the_old_file_and_nothing_else,
                                         setup, teardown),

@@ -326,6 +326,15 @@ static void a_replica_that_computes_longer_is_a_straggler(void **state)
     text = run_view_text(&s, &view);
     assert_contains(text, "straggler: rank 1 (b) computes 2.00 times");
     free(text);
+    /* What a report cannot show is told; of ranks that are not there nothing is. */
+    feed(&s, "{\"event\":\"stragglers\",\"ranks\":[{\"rank\":2,\"factor\":3,\"beyond\":"
+             "\"forecast\"},{\"rank\":3,\"factor\":9,\"beyond\":\"forecast\"},{\"rank\":-1,"
+             "\"factor\":9,\"beyond\":\"forecast\"},{\"rank\":0,\"beyond\":\"forecast\"},7]}");
+    assert_true(s.ranks[2].factor == 3 && s.ranks[0].factor == 1);
+    text = run_view_text(&s, &view);
+    assert_contains(text, "straggler: rank 2 (c) computes 3.00 times as long as stage 1's forecast");
+    assert_contains(text, "straggler: rank 1 (b) computes 2.00 times as long as stage 0's median");
+    free(text);
     run_state_clear(&s);
     (void)state;
 }
