@@ -64,23 +64,6 @@ static struct sizes count_cpus(void)
     return sizes;
 }
 
-int64_t launcher_ranks_on(const struct launcher *l, const char *node)
-{
-    for (int i = 0; i < l->n_uneven; i++)
-        if (strcmp(l->uneven[i].node, node) == 0)
-            return l->uneven[i].n;
-    return l->tasks;
-}
-
-int64_t launcher_ranks(const struct launcher *l)
-{
-    int64_t sum = 0;
-
-    for (int i = 0; i < l->n_names; i++)
-        sum += launcher_ranks_on(l, l->names[i]);
-    return l->n_names ? sum : l->nodes * l->tasks;
-}
-
 /* Each GPU gets a rank. */
 static void note_gpus(struct launcher *l, const struct slurm_facts *facts)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Ranks in the order of a plan file: a list of nodes for srun, one line for each rank. */
+/* How many ranks each node has, and in which order: a list of nodes for srun, one line for each rank. */
 #include "config.h"
 
 #include <stdio.h>
@@ -14,6 +14,23 @@
 #include "cmd_launch.h"
 #include "scheduler/plan.h"
 #include "train/order.h"
+
+int64_t launcher_ranks_on(const struct launcher *l, const char *node)
+{
+    for (int i = 0; i < l->n_uneven; i++)
+        if (strcmp(l->uneven[i].node, node) == 0)
+            return l->uneven[i].n;
+    return l->tasks;
+}
+
+int64_t launcher_ranks(const struct launcher *l)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < l->n_names; i++)
+        sum += launcher_ranks_on(l, l->names[i]);
+    return l->n_names ? sum : l->nodes * l->tasks;
+}
 
 /* Ranks that the plan has on each node; -1: on one that is not there, or too many. */
 static int count_ranks(const struct launcher *l, int n, char *const *order, int64_t *counts)

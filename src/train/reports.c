@@ -25,14 +25,10 @@ void reports_clear(struct reports *reports)
     *reports = (struct reports){ .every = { 0, false } };
 }
 
-bool reports_due(struct reports *reports, double now, int64_t step)
+bool reports_due(struct reports *reports, double now)
 {
-    if (reports->every.n <= 0 || reports->rank != 0)
-        return false;
-    /* Posted when the step that follows this one is over, with which one more is done than said. */
-    if (reports->every.steps)
-        return (step + 2) % (int64_t)reports->every.n == 0;
-    if (reports->pending)
+    if (reports->every.n <= 0 || reports->every.steps || reports->rank != 0 ||
+        reports->pending)
         return false;
     if (reports->last == 0)
         reports->last = now;
@@ -40,6 +36,13 @@ bool reports_due(struct reports *reports, double now, int64_t step)
         return false;
     reports->last = now;
     return true;
+}
+
+bool reports_counted(const struct reports *reports, int64_t done)
+{
+    const struct period *every = &reports->every;
+
+    return every->n > 0 && every->steps && done % (int64_t)every->n == 0;
 }
 
 /* Others' places are zero, so that the sum over all ranks has each rank's figures. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What all ranks spent their time on, every so many seconds or steps, without stalling the pipeline:
  * rank 0 says on the board of a step that it is time, all post their figures when they read that, a
- * step later, and rank 0 has them another step later.
+ * step later, and rank 0 has them another step later. Where steps are counted, all know when.
  */
 #ifndef TASUKI_TRAIN_REPORTS_H
 #define TASUKI_TRAIN_REPORTS_H
@@ -48,10 +48,10 @@ struct reports {
 
 void reports_init(struct reports *reports, struct comm *comm, struct period every);
 void reports_clear(struct reports *reports);
-/* Is it time, at the end of this step, from 0? On rank 0; the others are told. Where steps are counted,
- * the report is about those up to a multiple.
- */
-bool reports_due(struct reports *reports, double now, int64_t step);
+/* Is it time, where seconds count? On rank 0; the others are told. */
+bool reports_due(struct reports *reports, double now);
+/* Is it after so many steps, where these count? All ranks know. */
+bool reports_counted(const struct reports *reports, int64_t done);
 /* 'group' of all ranks, NULL where there is one. Nothing may be pending. */
 int reports_post(struct reports *reports, struct comm_group *group, int64_t step,
                  const struct report_sums *sums, struct err *err);

@@ -69,7 +69,7 @@ static int run_step(struct session *s, int64_t step, bool flows, double entries[
     entries[BOARD_BAD] = result.bad ? 1 : 0;
     entries[BOARD_STOP] = session_stop_asked() || session_ends_soon(s, mean_seconds(report));
     entries[BOARD_SAVE] = session_save_is_due(s, step + 1);
-    entries[BOARD_REPORT] = reports_due(&s->reports, trace_clock(), step) ? 1 : 0;
+    entries[BOARD_REPORT] = reports_due(&s->reports, trace_clock()) ? 1 : 0;
     session_note_staging(s, entries);
     session_note_save(s, entries);
     session_usage_look(s);
@@ -237,6 +237,9 @@ static int loop(struct session *s, struct report *r, int64_t *done, struct err *
         r->first = r->n_steps == 1 ? r->busy : r->first;
         *done = step + 1;
         if (r->unread == 2 && read_one(s, r, step + 1, err) < 0)
+            return -1;
+        if (reports_counted(&s->reports, step + 1) &&
+            session_post_report(s, step + 1, &r->spent, r->busy, r->n_steps, err) < 0)
             return -1;
         if (dump_gradients(s, step, err) < 0 || between_steps(s, r, step + 1, err) < 0)
             return -1;

@@ -73,6 +73,62 @@ value() {
     done
 }
 
+# Evaluations, checkpoints and the end read what is under way.
+@test "reports of so many steps come at multiples, whatever is between steps" {
+    local every
+    for every in 1 2 3; do
+        curve log 1 $MODEL --global-batch 8 --steps 13 --ranks-in-process 2 --report-every ${every}steps \
+            --test "$DEMO/digits-test.safetensors" --eval-every 5 --checkpoint out --checkpoint-every 7
+        sed -nE 's/^\{"event":"ranks","step":([0-9]+),"steps":([0-9]+),.*/\1 \2/p' log >reports
+        cat reports
+        diff reports <(seq -f "%g $every" $every $every 13)
+        rm -r out
+    done
+}
+
+# Rank 0 waits while rank 1 sleeps in instructions: nothing moves, and in the second run for too long.
+slow_runs() {
+    local slow="$MODEL --global-batch 8 --ranks-in-process 2 --stages 2 --micro-batches 1 -q"
+    export TASUKI_TEST_DELAY=387:1500000
+    "$TASUKI" train $slow --steps 1 --log slow --warn-after 1
+    run "$TASUKI" train $slow --steps 1 --log stuck --deadline 1
+    [ "$status" -eq 1 ]
+}
+
+# A pixel of a sample of step 5 is not finite. Of so many short steps one is slow on one of two ranks.
+spoilt_runs() {
+    local size
+    cp "$DEMO/digits-train.safetensors" spoilt
+    chmod u+w spoilt
+    size=$((8 + $(od -An -tu8 -N8 spoilt)))
+    printf '\0\0\200\177' | dd of=spoilt bs=1 seek=$((size + 70 * 256 + 20)) conv=notrunc status=none
+    bad="$DEMO/digits.onnx --data spoilt --batchnorm-samples 4 --global-batch 16 --no-shuffle -q"
+    run "$TASUKI" train $bad --steps 6 --log stopped
+    [ "$status" -eq 1 ]
+    "$TASUKI" train $bad --steps 9 --log back --on-nan rollback --checkpoint saved --checkpoint-every 2
+    "$TASUKI" train $bad --steps 200 --log skipped --on-nan skip --ranks-in-process 2 --replicas 2 \
+        --report-every 1steps
+}
+
+@test "each line of a log is as tasuki-log(5) says, which has no key that no line has" {
+    need_python
+    local test="--test $DEMO/digits-test.safetensors"
+    curve all 1 $MODEL --global-batch 24 --steps 4 --ranks-in-process 3 --trial 2 --report-every 2steps \
+        --checkpoint out --checkpoint-every 2 $test --eval-every 2 --clip-norm 1 --loss-scale 1024 \
+        --stage-to "$DIR" --trace trace
+    SLURM_JOB_ID=12 SLURM_CLUSTER_NAME=far SLURM_ARRAY_JOB_ID=10 SLURM_ARRAY_TASK_ID=2 \
+        curve all 1 $MODEL --global-batch 24 --steps 8 --launcher none --report-every 3steps \
+        --checkpoint out --resume $test --eval-ema --ema 0.9
+    python3 "$srcdir/tests/cli/make-data.py" tokens t.bin 400 7 header
+    curve words 1 "$srcdir/tests/data/model/transformer/model.onnx" --global-batch 8 --steps 2 \
+        --data t.bin --test t.bin
+    spoilt_runs
+    slow_runs
+    python3 "$srcdir/tests/cli/log-lines.py" "$srcdir/man" all words stopped back skipped slow stuck >unseen
+    cat unseen
+    [ "$(xargs <unseen)" = end.tensor_cores ]
+}
+
 @test "a run that failed or kept nothing is exit status 3" {
     printf '%s\n%s\n' "$start" '{"event":"failed","error":"rank 1 died"}' >log
     run "$TASUKI" watch log

@@ -105,6 +105,48 @@ same_curve() {
     [[ "$output" == *"--device cuda: no GPU can be used"* ]]
 }
 
+# cost LOG GPUS SECONDS: hours are of what the phases took (the end is not over yet), and no more than
+# of what all took.
+cost() {
+    tail -n 1 "$1" | sed -nE 's/.*"phases":\{([^}]*)\}.*"usage":\{([^}]*)\}.*/\1,\2/p' | tr ',:' '\n ' |
+        awk -v gpus="$2" -v most="$3" '
+            { print; at[substr($1, 2, length($1) - 2)] = $2 }
+            function near(x, y) { return x > y - 1e-9 && x < y + 1e-9 }
+            END {
+                least = at["launch"] + at["discover"] + at["open"] + at["plan"]
+                least += at["compile"] + at["steps"]
+                took = 3600 * at["node_hours"]
+                exit !(at["gpus"] == gpus && near(at["gpu_hours"], gpus * at["node_hours"]) &&
+                       least > 0 && took >= 0.99 * least && took <= most &&
+                       near(at["gpu_kwh"], 0.002 * gpus) && near(at["kwh"], at["gpu_kwh"]))
+            }'
+}
+
+# NVML counts 7.2 MJ between two questions.
+@test "the end of a run has the hours of its GPUs, and what these used, each once" {
+    local gpus begin
+    take_small mlp
+    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so TASUKI_SYSFS=$PWD/nothing
+    printf 'gpu 0000:1b:00.0\nenergy 7200000\n' >machine
+    begin=$SECONDS
+    run on_fake "$TASUKI" train ${model% -q} --device cuda --stages 1 --log log
+    echo "$output"
+    [[ "${lines[-1]}" == *" GPU-hours, 0.002 kWh (processors not collected, GPUs 0.002)" ]]
+    cost log 1 $((SECONDS - begin + 1))
+    if command -v python3; then
+        python3 "$srcdir/tests/cli/log-lines.py" "$srcdir/man" log >unseen
+        ! grep tensor_cores unseen || false
+    fi
+    needs_mpi
+    for gpus in 1 2; do
+        [ $gpus -eq 1 ] || printf 'gpu 0000:3d:00.0\nenergy 7200000\n' >>machine
+        begin=$SECONDS
+        mpirun -n 2 -x LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" train $model \
+            --device cuda --stages 1 --replicas 2 --log log
+        cost log $gpus $((SECONDS - begin + 1))
+    done
+}
+
 @test "of several tasks each is a rank, and GPUs that --ranks-in-process auto would have used are missed" {
     needs_mpi
     export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so

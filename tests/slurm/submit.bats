@@ -173,6 +173,46 @@ is_another_guard() {
     [ "$(ls -d run/*%* 2>/dev/null)" = "" ]
 }
 
+# script NAME OPTIONS-OF-SBATCH... -- TRAINING...: a script that has nothing but the training, on one node.
+script() {
+    local options=(-o "$PWD/run/$1.out")
+    shift
+    while [ "$1" != -- ]; do options+=("$1"); shift; done
+    shift
+    "$lab" run sbatch --parsable -N1 --ntasks-per-node=1 "${options[@]}" --wrap \
+        "exec $(printf '%q ' "$TASUKI" train "${training[@]}" "$@")"
+}
+
+@test "tasks of an array have directories named by it and them, and a job that would write into one is refused" {
+    local id task number second
+    "$TASUKI" train "${training[@]}" --steps 40 --log alone -q
+    mkdir run
+    export TASUKI_TEST_DELAY=1:100000
+    id=$(script job-%A_%a --array=1-2 -- --steps 40 --checkpoint run/%A_%a --log run/log-%a.jsonl)
+    for task in 1 2; do wait_until has_line run/log-$task.jsonl '^{"step":2,'; done
+    number=$("$lab" run squeue -h -j "${id}_1" -o %A)
+    cp "run/${id}_1/.restarts" restarts
+    second=$(script second -- --steps 4 --checkpoint "run/${id}_1")
+    wait_until ended "$second"
+    cat run/second.out
+    in_state "$second" FAILED
+    "$lab" run scontrol show job "$second" | grep -q ' ExitCode=1:0$'
+    [ "$(grep -c '^tasuki: .*error: ' run/second.out)" -eq 1 ]
+    grep -qE "error: run/${id}_1: another run writes checkpoints here: job $number \\(task 1 of array $id\\), process [0-9]+ on n[1-3], since " run/second.out
+    in_state "${id}_1" RUNNING
+    cmp restarts "run/${id}_1/.restarts"
+    for task in 1 2; do
+        wait_until ended "${id}_$task"
+        cat run/job-"${id}_$task".out
+        in_state "${id}_$task" COMPLETED
+        same_losses run/log-$task.jsonl alone
+        [ "$(cat "run/${id}_$task/latest")" = step-00000040 ]
+        grep -q "\"array_task\":\"${id}_$task\"" run/log-$task.jsonl
+    done
+    [ "$(cd run && echo *_?)" = "${id}_1 ${id}_2" ]
+    ! command -v python3 >/dev/null || python3 "$srcdir/tests/cli/log-lines.py" "$srcdir/man" run/log-?.jsonl
+}
+
 # Tasks of an array; and two jobs in one directory, of which one has a log by submit's name.
 @test "the log of a script of one's own is found by its job's number" {
     local id number first second train

@@ -9,7 +9,7 @@
 #include "scheduler/slurm/facts.h"
 
 /* Sizes are not compared here. */
-struct sizes *plan_sizes(int argc, char **argv, struct err *err)
+struct sizes *plan_sizes(int argc, char **argv, int most, struct err *err)
 {
     (void)argc, (void)argv, (void)err;
     return NULL;
