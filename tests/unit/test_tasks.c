@@ -11,7 +11,7 @@
 /* Sizes are not compared here. */
 struct sizes *plan_sizes(int argc, char **argv, int most, struct err *err)
 {
-    (void)argc, (void)argv, (void)err;
+    (void)argc, (void)argv, (void)most, (void)err;
     return NULL;
 }
 
