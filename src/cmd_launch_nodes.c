@@ -64,14 +64,26 @@ static struct sizes count_cpus(void)
     return sizes;
 }
 
+static struct sizes count_gpus(const struct slurm_facts *facts)
+{
+    struct sizes sizes = { 0 };
+
+    for (int i = 0; facts && i < facts->n_nodes; i++)
+        count(&sizes, slurm_count_gpus(facts->nodes[i].given), 1);
+    return sizes;
+}
+
+static bool is_uneven(const struct sizes *sizes)
+{
+    return sizes->sum > sizes->least * sizes->nodes;
+}
+
 /* Each GPU gets a rank. */
 static void note_gpus(struct launcher *l, const struct slurm_facts *facts)
 {
-    bool even = true;
+    const struct sizes gpus = count_gpus(facts);
 
-    for (int i = 0; i < facts->n_nodes; i++)
-        even = even && slurm_count_gpus(facts->nodes[i].given) == l->gpus;
-    for (int i = 0; i < facts->n_nodes && !even; i++)
+    for (int i = 0; i < facts->n_nodes && is_uneven(&gpus); i++)
         *(struct launcher_gpus *)mem_push((void **)&l->uneven, &l->n_uneven, sizeof(*l->uneven)) =
             (struct launcher_gpus){ .node = mem_strdup(facts->nodes[i].name),
                                     .n = slurm_count_gpus(facts->nodes[i].given) };
@@ -93,13 +105,12 @@ static void say_idle_of(const struct launcher *l, const char *what, const struct
 static void say_idle(const struct launcher *l, const struct slurm_facts *facts,
                      const struct sizes *cpus)
 {
-    struct sizes gpus = { 0 };
+    const struct sizes gpus = count_gpus(facts);
 
     if (!l->bind || strcmp(l->bind, "all") != 0)
         say_idle_of(l, "CPUs", cpus);
-    for (int i = 0; facts && l->gpus && !l->n_uneven && i < facts->n_nodes; i++)
-        count(&gpus, slurm_count_gpus(facts->nodes[i].given), 1);
-    say_idle_of(l, "GPUs", &gpus);
+    if (l->gpus && !l->n_uneven)
+        say_idle_of(l, "GPUs", &gpus);
 }
 
 /* A --cpu-bind of the user's is srun's to do; without one ranks bind themselves. What a task of a
@@ -134,7 +145,7 @@ static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct er
 {
     struct submit job = { .options = (struct options *)l->options, .facts = facts,
                           .partition = "", .nodes = l->nodes };
-    const struct sizes sizes = count_cpus();
+    const struct sizes sizes = count_cpus(), gpus = count_gpus(facts);
     int64_t cpus = sizes.least, all = number_of("SLURM_NTASKS");
     const char *kernels;
     bool given, is_default;
@@ -146,7 +157,7 @@ static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct er
     if (!job.tasks)
         job.tasks = number_of("SLURM_NTASKS_PER_NODE");
     is_default = !job.tasks && all == l->nodes && may_be_default(facts);
-    if (!job.tasks && all % l->nodes == 0)
+    if (!job.tasks && all % l->nodes == 0 && !(is_uneven(&gpus) && all == gpus.sum))
         job.tasks = all / l->nodes;
     given = job.tasks > 0 && !is_default;
     if (submit_choose_tasks(&job, err))

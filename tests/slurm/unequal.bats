@@ -157,9 +157,9 @@ for host, device, rank in zip(start["hosts"], start["drives"], ranks):
     same_losses log cpu 1e-5
 }
 
-# Where nothing is said of tasks. The nodes of the lab have four GPUs, or two.
+# Where nothing is said of tasks, or as many as there are GPUs. The nodes have four of these, or two.
 @test "nodes with more GPUs get more ranks, and the curve is that of one CPU" {
-    local data=$srcdir/tests/data/model/mlp
+    local tasks data=$srcdir/tests/data/model/mlp
     local train=(--data "$data/train.safetensors" --optimizer sgd --threads 1 --steps 6 --lr 0.03)
     use_stand_in
     export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so
@@ -167,14 +167,16 @@ for host, device, rank in zip(start["hosts"], start["drives"], ranks):
     "$TASUKI" profile "$data/model.onnx" "${train[@]:0:4}" --batch-size 2,8 -q -o cost.json
     "$TASUKI" train "$data/model.onnx" "${train[@]}" --cost cost.json --global-batch 8 --stages 1 \
         --device cpu --log cpu -q
-    run "$lab" run timeout -s KILL 120 salloc -Q -w n1,n3 --exclusive --gpus=6 \
-        env LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" train "$data/model.onnx" \
-        "${train[@]}" --cost cost.json --global-batch 8 --device cuda --stages 1 --log log
-    echo "$output"
-    [ "$status" -eq 0 ]
-    [[ "$output" == *"2 nodes, 6 ranks, one for each GPU"* && "$output" != *idle* ]]
-    [ "$(nodes_of log | sort | uniq -c | awk '{ printf "%s:%s ", $2, $1 }')" = "n1:4 n3:2 " ]
-    same_losses log cpu 1e-5
+    for tasks in '' --ntasks=6; do
+        run "$lab" run timeout -s KILL 120 salloc -Q -w n1,n3 --exclusive --gpus=6 $tasks \
+            env LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" train "$data/model.onnx" \
+            "${train[@]}" --cost cost.json --global-batch 8 --device cuda --stages 1 --log log
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ "$output" == *"2 nodes, 6 ranks, one for each GPU"* && "$output" != *idle* ]]
+        [ "$(nodes_of log | sort | uniq -c | awk '{ printf "%s:%s ", $2, $1 }')" = "n1:4 n3:2 " ]
+        same_losses log cpu 1e-5
+    done
 }
 
 # A GPU is free when the process that had it is gone; the driver sees to that.
