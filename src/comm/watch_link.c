@@ -173,6 +173,13 @@ double link_silence(const struct link *link)
     return 1e-3 * least;
 }
 
+static bool filter(int fd, struct sock_filter *look, size_t n)
+{
+    struct sock_fprog program = { .len = (unsigned short)n, .filter = look };
+
+    return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0;
+}
+
 /* What the kernel of the other end says as long as nobody has called connect() there. */
 static bool drop_resets(int fd)
 {
@@ -182,9 +189,16 @@ static bool drop_resets(int fd)
         BPF_STMT(BPF_RET | BPF_K, 0),
         BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
     };
-    struct sock_fprog program = { .len = sizeof(look) / sizeof(look[0]), .filter = look };
 
-    return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0;
+    return filter(fd, look, sizeof(look) / sizeof(look[0]));
+}
+
+/* In its place; to take it off is more than qemu-user knows. */
+static bool take_all(int fd)
+{
+    struct sock_filter look[] = { BPF_STMT(BPF_RET | BPF_K, UINT32_MAX) };
+
+    return filter(fd, look, 1);
 }
 
 static bool start_connecting(struct link *link, int fd, const struct link_end *to)
@@ -230,14 +244,13 @@ bool link_meet(struct link *link, const struct link_end *held, const struct link
 
 bool link_connected(const struct link *link)
 {
-    int error = 0, unused = 0;
+    int error = 0;
     socklen_t size = sizeof(error);
 
     if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
         return false;
     keep_alive(link->fd);       /* not before: Linux would not begin where this end was the first */
-    return setsockopt(link->fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused)) == 0 ||
-           errno == ENOENT;         /* it has none */
+    return take_all(link->fd);
 }
 
 /* Linux lets a socket send any signal; that one is ignored by who runs. */
