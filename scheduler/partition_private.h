@@ -2,13 +2,11 @@
 /* Between partition.c (the search), partition_rank.c (simulation and order), partition_table.c (costs
  * of intervals of blocks), partition_dp.c (dynamic programming), partition_closed.c,
  * partition_small.c, partition_places.c, partition_improve.c, partition_recut.c, partition_again.c,
- * partition_orders.c, partition_narrow.c,
- * partition_devices.c, partition_chunks.c, partition_chunks_memory.c, partition_candidate.c,
- * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
- * partition_pin.c (pins), partition_list.c (lists that are given), partition_hint.c,
- * partition_explain.c (reasons), partition_kinds.c,
- * partition_bound.c, partition_chunks_bound.c, partition_relax.[ch], partition_relax_few.c,
- * partition_way.[ch],
+ * partition_orders.c, partition_narrow.c, partition_devices.c, partition_chunks.c,
+ * partition_chunks_memory.c, partition_candidate.c, partition_memory.c, partition_fit.c,
+ * partition_link.c, partition_request.c and partition_pin.c (pins), partition_list.c (lists that are
+ * given), partition_hint.c, partition_explain.c (reasons), partition_kinds.c, partition_bound.c,
+ * partition_chunks_bound.c, partition_relax.[ch], partition_relax_few.c, partition_way.[ch],
  * partition_distance.c, partition_ideals.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -653,9 +651,7 @@ bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind
 bool search_fits(struct search *search, struct candidate *c);
 /* Does a stage run more again than is asked for, so that its device fits? */
 bool chooses_again(const struct search *search, const struct candidate *c);
-/* Where it does, each other choice of what stages run again that may fit. Where W waits nothing is freed
- * by that, and nothing is chosen.
- */
+/* Where it does: each other choice that may fit; none where W waits, since that frees nothing. */
 typedef void again_see(void *context, struct candidate *candidate);
 void search_each_again(struct search *search, struct candidate *c, again_see *see, void *context);
 /* The same where devices have several stages, which 'again' says what they run again at least: those
@@ -691,9 +687,7 @@ static inline double interval_again(const struct interval_cost *c, enum plan_rec
 /* What must all stages recompute, at least; and what, at most, those that fit no other way? */
 enum plan_recompute recompute_asked(const struct plan_request *request);
 enum plan_recompute recompute_most(const struct plan_request *request, enum schedule_kind kind);
-/* As which kind a stage keeps and recomputes: the first one of zb-h1 and zb, where no W waits, as that of
- * 1f1b.
- */
+/* The first stage of zb-h1 and zb, where no W waits, keeps and recomputes as that of 1f1b. */
 enum schedule_kind kind_at(enum schedule_kind kind, bool first);
 /* Is 'r' a replica count that the request allows for a stage? */
 bool shares_allowed(const struct plan_request *request, int64_t micro_batch, int r);

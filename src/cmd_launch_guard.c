@@ -100,6 +100,7 @@ void launcher_guard(struct launcher *l)
     launcher_add(&words, mem_strdup("--nodes=1"));
     launcher_add(&words, mem_strdup("--ntasks=1"));
     launcher_add(&words, mem_strdup("--ntasks-per-node=1"));
+    /* Else Slurm may want all GPUs of the job for it. */
     launcher_add(&words, mem_strdup("--gres=none"));
     launcher_add(&words, mem_printf("--nodelist=%s", node));
     launcher_add_training(&words, l, false);

@@ -153,7 +153,7 @@ static int set_range(struct submit *job, struct err *err)
                        facts->partition);
     log_info("partition %s gives %" PRId64 " to %" PRId64 " nodes; compared: %s", facts->partition,
              job->first, most, most - job->first < MOST_COMPARED
-                 ? "all of these" : "1 to 8, and four of each doubling");
+                 ? "all of these" : "those up to 8, and four of each doubling");
     return 0;
 }
 

@@ -120,26 +120,34 @@ allocate_gpus() {
         env LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" train "$@"
 }
 
+# take_gpus STEPS ADDRESS...: stand-ins on each node, $model and $train, what these cost in "cost.json", and
+# the curve of one CPU in "cpu".
+take_gpus() {
+    model=$srcdir/tests/data/model/mlp/model.onnx
+    train=(--data "${model%/*}/train.safetensors" --optimizer sgd --threads 1 --steps "$1" --lr 0.03
+        --cost cost.json --global-batch 8)
+    shift
+    use_stand_in
+    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so
+    printf 'gpu %s\n' "$@" >machine
+    "$TASUKI" profile "$model" "${train[@]:0:4}" --batch-size 2,8 -q -o cost.json
+    "$TASUKI" train "$model" "${train[@]}" --stages 1 --device cpu --log cpu -q
+}
+
 # Four stages, neither in the order of the nodes nor in that of a node's GPUs. In float32, which the CPU
 # sums in another order.
 @test "ranks come in the order of a plan of GPUs, and each stage is on the GPU that the plan has for it" {
-    local data=$srcdir/tests/data/model/mlp places=(n4/gpu1 n3/gpu1 n4/gpu0 n3/gpu0)
-    local train=(--data "$data/train.safetensors" --optimizer sgd --threads 1 --steps 6 --lr 0.03)
-    use_stand_in
-    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so
-    printf 'gpu 0000:1b:00.0\ngpu 0000:3d:00.0\n' >machine
-    "$TASUKI" profile "$data/model.onnx" "${train[@]:0:4}" --batch-size 2,8 -q -o cost.json
-    "$TASUKI" train "$data/model.onnx" "${train[@]}" --cost cost.json --global-batch 8 --stages 1 \
-        --device cpu --log cpu -q
-    allocate_gpus "$data/model.onnx" "${train[@]}" --cost cost.json --global-batch 8 \
-        --micro-batches 2 --device cuda --stages 4 --replicas 1,1,1,1 --schedule 1f1b --log made
+    local model train places=(n4/gpu1 n3/gpu1 n4/gpu0 n3/gpu0)
+    take_gpus 6 0000:1b:00.0 0000:3d:00.0
+    allocate_gpus "$model" "${train[@]}" --micro-batches 2 --device cuda --stages 4 \
+        --replicas 1,1,1,1 --schedule 1f1b --log made
     python3 -c '
 import json, sys
 plan = json.loads(open("made").readline())["plan"]
 for stage, device in zip(plan["stages"], sys.argv[1:]):
     stage["devices"] = [[device]]
 json.dump(plan, open("plan.json", "w"))' "${places[@]}"
-    run allocate_gpus plan.json "${train[@]}" --device cuda --log log
+    run allocate_gpus plan.json "${train[@]:0:10}" --device cuda --log log
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" != *"planning anew"* ]]
@@ -159,18 +167,12 @@ for host, device, rank in zip(start["hosts"], start["drives"], ranks):
 
 # Where nothing is said of tasks, or as many as there are GPUs. The nodes have four of these, or two.
 @test "nodes with more GPUs get more ranks, and the curve is that of one CPU" {
-    local tasks data=$srcdir/tests/data/model/mlp
-    local train=(--data "$data/train.safetensors" --optimizer sgd --threads 1 --steps 6 --lr 0.03)
-    use_stand_in
-    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so
-    printf 'gpu 0000:1b:00.0\ngpu 0000:3d:00.0\ngpu 0000:5e:00.0\ngpu 0000:7f:00.0\n' >machine
-    "$TASUKI" profile "$data/model.onnx" "${train[@]:0:4}" --batch-size 2,8 -q -o cost.json
-    "$TASUKI" train "$data/model.onnx" "${train[@]}" --cost cost.json --global-batch 8 --stages 1 \
-        --device cpu --log cpu -q
+    local model train tasks
+    take_gpus 6 0000:1b:00.0 0000:3d:00.0 0000:5e:00.0 0000:7f:00.0
     for tasks in '' --ntasks=6; do
         run "$lab" run timeout -s KILL 120 salloc -Q -w n1,n3 --exclusive --gpus=6 $tasks \
-            env LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" train "$data/model.onnx" \
-            "${train[@]}" --cost cost.json --global-batch 8 --device cuda --stages 1 --log log
+            env LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" train "$model" \
+            "${train[@]}" --device cuda --stages 1 --log log
         echo "$output"
         [ "$status" -eq 0 ]
         [[ "$output" == *"2 nodes, 6 ranks, one for each GPU"* && "$output" != *idle* ]]
@@ -181,16 +183,11 @@ for host, device, rank in zip(start["hosts"], start["drives"], ranks):
 
 # A GPU is free when the process that had it is gone; the driver sees to that.
 @test "when a rank with a GPU is killed the others leave theirs, and the next step has the same GPUs" {
-    local data=$srcdir/tests/data/model/mlp before=()
-    use_stand_in
-    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so TASUKI_TEST_DELAY=1:30000
-    printf 'gpu 0000:1b:00.0\ngpu 0000:3d:00.0\n' >machine
-    local train=(--data "$data/train.safetensors" --optimizer sgd --threads 1 --steps 12 --lr 0.03)
-    "$TASUKI" profile "$data/model.onnx" "${train[@]:0:4}" --batch-size 2,8 -q -o cost.json
-    train+=(--cost cost.json --global-batch 8 --micro-batches 2 --stages 4 --replicas 1,1,1,1
-        --schedule 1f1b)
-    allocate_gpus "$data/model.onnx" "${train[@]}" --device cuda --checkpoint c --checkpoint-every 4 \
-        --log log >out 2>&1 3>&- &
+    local model train before=()
+    take_gpus 12 0000:1b:00.0 0000:3d:00.0
+    export TASUKI_TEST_DELAY=1:30000
+    allocate_gpus "$model" "${train[@]}" --micro-batches 2 --stages 4 --replicas 1,1,1,1 \
+        --schedule 1f1b --device cuda --checkpoint c --checkpoint-every 4 --log log >out 2>&1 3>&- &
     job=$!
     wait_until has_line log '^{"step":6,'
     mapfile -t before < <("$lab" run sh -c 'for process in $(pgrep -x tasuki); do
@@ -203,9 +200,6 @@ for host, device, rank in zip(start["hosts"], start["drives"], ranks):
     grep -q 'going on from step-0000000[48]' out
     [ "$(grep -c '"drives":' log)" -eq 2 ]
     [ "$(sed -n 's/.*"drives":\(\[[^]]*\]\).*/\1/p' log | sort -u | wc -l)" -eq 1 ]
-    unset TASUKI_TEST_DELAY
-    "$TASUKI" train "$data/model.onnx" "${train[@]:0:10}" --cost cost.json --global-batch 8 --stages 1 \
-        --device cpu --log cpu -q
     last_of_each_step log >once
     same_losses once cpu 1e-5
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* watch.c against ranks that this test plays. */
-#include "unit.h"
+#include "watching.h"
 
-#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -20,7 +19,6 @@
 #include "comm/watch_private.h"
 
 #define MOST 2000
-#define PATIENCE 10000  /* milliseconds, for what takes a few */
 
 static struct link_place places[2];     /* of ranks 0 and 1 */
 static struct link_end ways[2 * LINK_ADDRESSES];    /* of the rank that is tested, to those */
@@ -86,24 +84,6 @@ static struct watch *start(struct comm *comm, int rank, int size)
     return watch;
 }
 
-static void wait_for(const struct link *link, short events)
-{
-    struct pollfd poll_for = { .fd = link->fd, .events = events };
-
-    assert_int_equal(poll(&poll_for, 1, PATIENCE), 1);
-}
-
-static int next_note(struct link *link, struct note *note)
-{
-    int status;
-
-    do {
-        wait_for(link, POLLIN);
-        status = link_read(link, note);
-    } while (status == 0);
-    return status;
-}
-
 /* The other end of a connection. */
 static struct link join(struct link *link)
 {
@@ -112,14 +92,6 @@ static struct link join(struct link *link)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
     link->fd = ends[0];
     return (struct link){ .state = LINK_LIVE, .fd = ends[1] };
-}
-
-static int hold_here(struct link_place *place)
-{
-    int holders[LINK_ADDRESSES];
-
-    assert_int_equal(link_hold(place, true, holders), 1);
-    return holders[0];
 }
 
 static struct link enter(int rank, const struct link_place *place)
@@ -514,127 +486,6 @@ static void nodes_that_are_cut_off_are_named_with_their_ranks(void **state)
     (void)state;
 }
 
-/* Two ends that have met. */
-static void connect_both(struct link *one, struct link *other)
-{
-    struct link_place place;
-    struct link_end from;
-    int holder = hold_here(&place);
-
-    *one = *other = (struct link){ .state = LINK_FREE };
-    assert_true(link_approach(one, &place.end[0], &from));
-    assert_true(link_meet(other, &place.end[0], &from));
-    wait_for(one, POLLOUT);
-    wait_for(other, POLLOUT);
-    assert_true(link_connected(one));
-    assert_true(link_connected(other));
-    close(holder);
-}
-
-/* Nothing is said, but the kernel asks and the other one's answers. */
-static void who_is_silent_but_lives_is_reached(void **state)
-{
-    struct link one, other;
-
-    connect_both(&one, &other);
-    nanosleep(&(struct timespec){ .tv_sec = 6 }, NULL);
-    assert_true(link_silence(&one) < 5);
-    assert_true(link_silence(&other) < 5);
-    link_close(&one);
-    link_close(&other);
-    (void)state;
-}
-
-/* Though a reset answers it; who watches believes in one. */
-static void who_sets_out_waits_for_who_watches(void **state)
-{
-    struct link_place place;
-    struct link_end from, nobody;
-    int holder = hold_here(&place);
-    struct link first = { .state = LINK_FREE }, second = first, vain = first;
-    struct note note;
-
-    assert_true(link_approach(&first, &place.end[0], &from));
-    nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
-    nobody = from;
-    nobody.port = from.port == UINT16_MAX ? from.port - 1 : from.port + 1;
-    assert_true(link_meet(&vain, &place.end[0], &nobody));
-    wait_for(&vain, POLLOUT);
-    assert_false(link_connected(&vain));
-    assert_true(link_meet(&second, &place.end[0], &from));
-    wait_for(&first, POLLOUT);
-    wait_for(&second, POLLOUT);
-    assert_true(link_connected(&first));
-    assert_true(link_connected(&second));
-    link_send(&first, &(struct note){ .kind = NOTE_ASK });
-    assert_int_equal(next_note(&second, &note), 1);
-    assert_int_equal(note.kind, NOTE_ASK);
-    link_close(&first);
-    link_close(&second);
-    link_close(&vain);
-    close(holder);
-    (void)state;
-}
-
-/* 0, or errno. */
-static int error_of_socket_at(const struct sockaddr *at, socklen_t size,
-                              int (*use)(int, const struct sockaddr *, socklen_t))
-{
-    int fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1, error = 0;
-
-    assert_true(fd >= 0);
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof(yes)), 0);
-    if (use(fd, at, size))
-        error = errno;
-    close(fd);
-    return error;
-}
-
-/* As another user, who says that ports may be shared. */
-static int error_of_taking(const struct sockaddr *at, socklen_t size)
-{
-    pid_t child = fork();
-    int status;
-
-    if (child == 0)
-        _exit(setuid(65534) ? 255 : error_of_socket_at(at, size, bind));
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-/* As bound: not whatever the machine has. */
-static void ports_are_held_at_the_addresses_that_are_told_and_nobody_listens(void **state)
-{
-    struct link_place place;
-    int holders[LINK_ADDRESSES], n = link_hold(&place, false, holders);
-
-    assert_true(n > 0);
-    assert_int_equal(place.n, n);
-    for (int i = 0; i < n; i++) {
-        const struct link_end *end = &place.end[i];
-        struct sockaddr_storage at = { 0 };
-        const struct sockaddr_in *four = (const void *)&at;
-        const struct sockaddr_in6 *six = (const void *)&at;
-        bool is_six = end->address.family == AF_INET6;
-        socklen_t size = sizeof(at);
-
-        assert_int_equal(getsockname(holders[i], (struct sockaddr *)&at, &size), 0);
-        assert_int_equal(at.ss_family, end->address.family);
-        assert_int_equal(ntohs(is_six ? six->sin6_port : four->sin_port), end->port);
-        assert_memory_equal(is_six ? (const void *)&six->sin6_addr : (const void *)&four->sin_addr,
-                            end->address.bytes, is_six ? 16 : 4);
-        assert_false(is_six ? IN6_IS_ADDR_UNSPECIFIED(&six->sin6_addr)
-                            : four->sin_addr.s_addr == htonl(INADDR_ANY));
-        assert_int_equal(error_of_socket_at((const struct sockaddr *)&at, size, connect),
-                         ECONNREFUSED);
-        if (geteuid() == 0)
-            assert_int_equal(error_of_taking((const struct sockaddr *)&at, size), EADDRINUSE);
-        close(holders[i]);
-    }
-    (void)state;
-}
-
 /* A rank that is starved, or a network that loses what it sends. */
 static void whose_hello_is_late_is_watched_all_the_same(void **state)
 {
@@ -759,31 +610,6 @@ static void whose_main_thread_does_not_come_to_speak_says_it_all_the_same(void *
     (void)state;
 }
 
-static void who_is_stopped_runs_again_when_something_comes(void **state)
-{
-    struct link link, other;
-    struct note note;
-    pid_t child;
-    int status;
-
-    connect_both(&link, &other);
-    child = fork();
-    if (child == 0) {
-        link_wakes(&link);
-        raise(SIGSTOP);
-        _exit(next_note(&link, &note) == 1 && note.kind == NOTE_VERDICT ? 0 : 3);
-    }
-    link_close(&link);
-    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
-    assert_true(WIFSTOPPED(status));
-    link_send(&other, &(struct note){ .kind = NOTE_VERDICT });
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-    link_close(&other);
-    (void)state;
-}
-
 /* Else the question would wake it, and hide who was stopped. */
 static void of_whom_nothing_was_heard_lately_nothing_is_asked(void **state)
 {
@@ -868,14 +694,10 @@ int main(void)
         cmocka_unit_test(who_is_asked_about_its_memory_answers_in_any_case),
         cmocka_unit_test(whom_another_rank_cannot_reach_is_lost_to_all),
         cmocka_unit_test(nodes_that_are_cut_off_are_named_with_their_ranks),
-        cmocka_unit_test(who_is_silent_but_lives_is_reached),
-        cmocka_unit_test(who_sets_out_waits_for_who_watches),
         cmocka_unit_test(whose_hello_is_late_is_watched_all_the_same),
-        cmocka_unit_test(ports_are_held_at_the_addresses_that_are_told_and_nobody_listens),
         cmocka_unit_test(who_is_not_expected_is_not_let_in),
         cmocka_unit_test(all_have_left_ten_seconds_after_the_silence_was_too_long),
         cmocka_unit_test(whose_main_thread_does_not_come_to_speak_says_it_all_the_same),
-        cmocka_unit_test(who_is_stopped_runs_again_when_something_comes),
         cmocka_unit_test(of_whom_nothing_was_heard_lately_nothing_is_asked),
         cmocka_unit_test(that_nothing_moves_is_said_once_and_when_it_moves_again),
         cmocka_unit_test(who_leaves_before_it_was_welcomed_says_so),
