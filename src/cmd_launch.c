@@ -143,14 +143,6 @@ static int go_on(struct launcher *l, const char *why, bool counts, struct err *e
     return 0;
 }
 
-/* It was to end, and did so in another way; what there is may still be gone on from. */
-static int end_lost(const struct launcher *l, int code, const char *why, struct err *err)
-{
-    const struct launcher_mark none = { 0 }, mark = launcher_newest(l);
-    bool there = !launcher_same_mark(&mark, &none);
-
-    return err_set_code(err, there ? EXIT_REQUEUE : (enum exit_code)code, "%s", why);
-}
 
 /* A directory for each step: ranks of the one before, where the network is cut, are late. */
 static int make_fate(struct launcher *l, int64_t step, struct err *err)
@@ -229,7 +221,8 @@ static int run_steps(struct launcher *l, struct err *err)
         outcome = judge(l, &code, &why);
         free_one = is_free(l, free_one, &outcome);
         if (outcome == OUTCOME_LOST && l->told)
-            bad = end_lost(l, code, why, err);
+            /* As it was told to, if in another way: what there is may be gone on from. */
+            bad = err_set_code(err, EXIT_REQUEUE, "%s", why);
         else if (outcome == OUTCOME_LOST || free_one)
             bad = go_on(l, why, !free_one, err);
         free(why);

@@ -167,9 +167,11 @@ int launcher_try_again(struct launcher *l, struct err *err);
  * again has been of no use.
  */
 int launcher_end_tries(struct launcher *l, int code, struct err *err);
+/* Has this allocation brought a new checkpoint, or may there be more of those that do not? */
+bool launcher_gets_on(const struct launcher *l);
 /* Have a batch job started again that ends so, where there is more to do, its script does not see to
- * that (TASUKI_REQUEUE=script), and Slurm has not ended it; says so. A controller that is away is
- * waited for.
+ * that (TASUKI_REQUEUE=script; it cannot after SIGTERM alone), and Slurm has not ended it; says so.
+ * A controller that is away is waited for.
  */
 void launcher_requeue(struct launcher *l, int code);
 /* Is the script submit's, which sees to that, and is over soon after the launcher? */

@@ -23,13 +23,19 @@ bool launcher_is_of_submit(void)
     return who && strcmp(who, "script") == 0;
 }
 
-/* Slurm, which ends a job by SIGTERM, has decided itself whether it starts again. Of a run without
- * checkpoints nothing would be left, unless it had no step yet.
+/* SIGTERM comes from Slurm, of a job that it has ended, or from someone who wants this node, of one
+ * that runs: only Slurm knows which, so it is never left to the script. Of a run without checkpoints
+ * nothing would be left, unless it had no step yet.
  */
 static bool is_wanted(const struct launcher *l, int code)
 {
-    return code == EXIT_REQUEUE && (!l->told || l->noticed) && (l->checkpoint || l->steps == 0) &&
-           !launcher_is_of_submit();
+    bool by_term = l->told == SIGTERM && !l->noticed;
+
+    if (code != EXIT_REQUEUE || (l->told == SIGINT && !l->noticed))
+        return false;
+    if (!l->checkpoint && l->steps > 0)
+        return false;
+    return by_term ? launcher_gets_on(l) : !launcher_is_of_submit();
 }
 
 /* Is it a batch job, as this process was begun in, that may be started again? One that has just run

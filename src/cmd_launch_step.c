@@ -91,22 +91,23 @@ static pid_t start_step(const struct launcher *l, bool resume)
 }
 
 /* SIGINT, of a terminal, is "end" to people; the second one "at once", for which srun takes two
- * of its own within a second.
+ * of its own within a second. srun hands SIGUSR1 on, and at SIGTERM kills all ranks at once: that is
+ * for a step which has none that could write a checkpoint.
  */
 static void hand_on(struct launcher *l, pid_t child, int number)
 {
     bool again = number == SIGINT && l->told == SIGINT;
+    char *begun = l->fate ? fate_step(l->fate) : NULL;
 
     launcher_note_signal(l, number);
-    if (number != SIGINT) {
-        kill(child, number);
-    } else if (!again) {
-        kill(child, SIGTERM);
-    } else {
+    if (again) {
         kill(child, SIGINT);
         launcher_next_signal(0.1);
         kill(child, SIGINT);
+    } else {
+        kill(child, begun || !l->fate || number == SIGUSR1 ? SIGUSR1 : SIGTERM);
     }
+    free(begun);
 }
 
 /* The number of the step, where a rank left it; malloc'ed. */

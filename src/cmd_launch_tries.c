@@ -223,6 +223,13 @@ int launcher_try_again(struct launcher *l, struct err *err)
     return 0;
 }
 
+bool launcher_gets_on(const struct launcher *l)
+{
+    struct launcher_mark mark = l->checkpoint ? launcher_newest(l) : l->tries.last;
+
+    return !launcher_same_mark(&mark, &l->tries.last) || starts_before() < l->tries.most;
+}
+
 /* What Slurm takes away by SIGTERM, before there is a checkpoint, is no failure of the run. */
 int launcher_end_tries(struct launcher *l, int code, struct err *err)
 {

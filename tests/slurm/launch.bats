@@ -109,11 +109,16 @@ END
 }
 
 @test "a signal is handed on: the launcher ends with 75 and a checkpoint" {
-    start_slow
-    wait_until has_line log '^{"step":2,'
-    "$lab" run pkill -USR1 -xf "$TASUKI train .*" --parent "$("$lab" run pgrep -x salloc)"
-    ends_clean 75
-    [ -e c/latest ]
+    local signal
+    for signal in USR1 TERM INT; do
+        rm -rf c log
+        start_slow
+        wait_until has_line log '^{"step":2,'
+        "$lab" run pkill -$signal -xf "$TASUKI train .*" --parent "$("$lab" run pgrep -x salloc)"
+        ends_clean 75
+        # Of the step in which it came, not one that was there before.
+        [ "$(cat c/latest)" = "step-$(printf %08d "$(grep -c '^{"step":' log)")" ]
+    done
 }
 
 # Half of a limit of a minute.

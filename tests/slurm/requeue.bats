@@ -185,7 +185,7 @@ bare() {
     run ! grep 'resuming from' run/job-"${id}_1".out
 }
 
-@test "a script of one's own that is cancelled, or is told to end by SIGTERM, stays so" {
+@test "a script of one's own that is cancelled, or does nothing about SIGTERM, stays so" {
     local id signal
     export TASUKI_TEST_DELAY=1:30000
     for signal in '' --signal=TERM\ --full; do
@@ -198,4 +198,28 @@ bare() {
         [ "$(restarts "$id")" -eq 0 ]
         wait_until all_idle
     done
+}
+
+# To the script alone, as who shuts a node down may, of submit's; and to all there is of one that is
+# the launcher itself.
+@test "a job that is told by SIGTERM to leave its node is started again, and goes on, with the same curve" {
+    local id
+    "$TASUKI" train "${training[@]}" --ranks-in-process 2 --steps 16 --log alone -q
+    export TASUKI_TEST_DELAY=1:30000
+    id=$(submit "${training[@]}" --steps 16 --nodes 2 --ntasks-per-node 1 --directory run)
+    wait_until has_line run/log.jsonl '^{"step":2,'
+    "$lab" at n1 pkill -TERM -o -f slurm_script
+    lets_end "$id"
+    [ "$(restarts "$id")" -eq 1 ]
+    goes_on_where_it_was "$id" 1
+    rm -r run
+    mkdir run
+    id=$("$lab" run sbatch --parsable -N2 --ntasks-per-node=1 -o "$PWD/run/job-%j.out" \
+        --open-mode=append --wrap "exec $(printf '%q ' "$TASUKI" train "${training[@]}" \
+        --steps 16 --checkpoint run/c --log run/log.jsonl)")
+    wait_until has_line run/log.jsonl '^{"step":2,'
+    "$lab" run scancel --full --signal=TERM "$id"
+    lets_end "$id"
+    [ "$(restarts "$id")" -eq 1 ]
+    goes_on_where_it_was "$id" 1
 }

@@ -16,7 +16,7 @@ enum answer_kind { ANSWER_YES, ANSWER_AWAY, ANSWER_NO };
 static const enum answer_kind *answers;
 static int asked, pauses, restarts, signal_at, signal_is;
 static const char *job_state, *batch_host;
-static bool may_requeue, is_same_start;
+static bool may_requeue, is_same_start, gets_on;
 
 static int answer(struct err *err)
 {
@@ -66,6 +66,12 @@ int slurm_start_again(const char *job, struct err *err)
     return 0;
 }
 
+bool launcher_gets_on(const struct launcher *l)
+{
+    (void)l;
+    return gets_on;
+}
+
 bool launcher_pause(struct launcher *l, double seconds)
 {
     (void)seconds;
@@ -84,7 +90,7 @@ static int set_up(void **state)
     asked = pauses = restarts = signal_at = 0;
     job_state = "running";
     batch_host = "n1";
-    may_requeue = is_same_start = true;
+    may_requeue = is_same_start = gets_on = true;
     setenv("SLURMD_NODENAME", "n1", 1);
     unsetenv("TASUKI_REQUEUE");
     return 0;
@@ -126,14 +132,29 @@ static void one_that_is_done_or_was_ended_is_not(void **state)
     assert_int_equal(restarts_of(trains, EXIT_OK), 0);
     assert_int_equal(restarts_of(trains, EXIT_FAILED), 0);
     assert_int_equal(restarts_of(bare, EXIT_REQUEUE), 0);
-    ended.told = SIGTERM;
-    assert_int_equal(restarts_of(ended, EXIT_REQUEUE), 0);
     ended.told = SIGINT;
     assert_int_equal(restarts_of(ended, EXIT_REQUEUE), 0);
     assert_int_equal(asked, 0);
     job_state = "cancelled";
     assert_int_equal(restarts_of(trains, EXIT_REQUEUE), 0);
     assert_int_equal(asked, 1);
+    ended.told = SIGTERM;
+    assert_int_equal(restarts_of(ended, EXIT_REQUEUE), 0);
+    assert_int_equal(asked, 1);
+}
+
+static void one_that_is_told_to_leave_is_whoever_sees_to_others(void **state)
+{
+    struct launcher told = trains;
+
+    (void)state;
+    told.told = SIGTERM;
+    assert_int_equal(restarts_of(told, EXIT_REQUEUE), 1);
+    setenv("TASUKI_REQUEUE", "script", 1);
+    assert_int_equal(restarts_of(told, EXIT_REQUEUE), 1);
+    gets_on = false;
+    assert_int_equal(restarts_of(told, EXIT_REQUEUE), 0);
+    assert_int_equal(asked, 0);
 }
 
 static void one_whose_script_does_it_that_may_not_or_goes_on_elsewhere_is_not(void **state)
@@ -193,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_job_that_has_more_to_do_is_started_again, set_up),
         cmocka_unit_test_setup(one_that_is_done_or_was_ended_is_not, set_up),
+        cmocka_unit_test_setup(one_that_is_told_to_leave_is_whoever_sees_to_others, set_up),
         cmocka_unit_test_setup(one_whose_script_does_it_that_may_not_or_goes_on_elsewhere_is_not,
                                set_up),
         cmocka_unit_test_setup(a_controller_that_is_away_is_waited_for_also_past_the_limits_signal,
