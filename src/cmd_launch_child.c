@@ -27,6 +27,7 @@ static void ending_signals(sigset_t *set)
     sigemptyset(set);
     sigaddset(set, SIGTERM);
     sigaddset(set, SIGINT);
+    sigaddset(set, SIGHUP);
     sigaddset(set, SIGUSR1);
 }
 
@@ -46,6 +47,8 @@ void launcher_take_signals(void)
     ending_signals(&set);
     sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, NULL);
+    /* Whoever reads what it says may leave. */
+    signal(SIGPIPE, SIG_IGN);
 }
 
 int launcher_next_signal(double seconds)
@@ -201,6 +204,7 @@ static void be_child(const struct launcher *l, const struct launcher_words *word
         dup2(output < 0 ? null : output, STDERR_FILENO);
     }
     signal(SIGCHLD, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     share_gpus();

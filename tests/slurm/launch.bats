@@ -110,7 +110,7 @@ END
 
 @test "a signal is handed on: the launcher ends with 75 and a checkpoint" {
     local signal
-    for signal in USR1 TERM INT; do
+    for signal in USR1 TERM INT HUP; do
         rm -rf c log
         start_slow
         wait_until has_line log '^{"step":2,'
@@ -119,6 +119,20 @@ END
         # Of the step in which it came, not one that was there before.
         [ "$(cat c/latest)" = "step-$(printf %08d "$(grep -c '^{"step":' log)")" ]
     done
+}
+
+# Its last words, that it is to go on, are then for nobody.
+@test "the launcher ends as it would when nobody reads what it says any more" {
+    TASUKI_TEST_DELAY=1:30000 "$lab" run timeout -s KILL 240 salloc -Q -N2 bash -c '"$@" 2>&1 |
+        head -n 1; echo "${PIPESTATUS[0]}" >status' - "$TASUKI" train "${training[@]}" \
+        --steps 1000 --checkpoint c --log log >out 3>&- &
+    job=$!
+    wait_until has_line log '^{"step":2,'
+    "$lab" run pkill -TERM -xf "$TASUKI train .*" --parent "$("$lab" run pgrep -P \
+        "$("$lab" run pgrep -x salloc)" -x bash)"
+    ends_with 0
+    [ "$(cat status)" -eq 75 ]
+    [ -e c/latest ]
 }
 
 # Half of a limit of a minute.
