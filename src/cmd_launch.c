@@ -143,7 +143,6 @@ static int go_on(struct launcher *l, const char *why, bool counts, struct err *e
     return 0;
 }
 
-
 /* A directory for each step: ranks of the one before, where the network is cut, are late. */
 static int make_fate(struct launcher *l, int64_t step, struct err *err)
 {
