@@ -26,6 +26,7 @@
 #include "train/job.h"
 
 #define PAUSE 1             /* second between steps */
+#define FATE ".fate-"
 
 bool launcher_wanted(const struct options *options, const struct launch *launch,
                      struct err *err)
@@ -143,22 +144,48 @@ static int go_on(struct launcher *l, const char *why, bool counts, struct err *e
     return 0;
 }
 
-/* A directory for each step: ranks of the one before, where the network is cut, are late. */
+/* As it was told to, if in another way. */
+static int end_lost(const struct launcher *l, const char *why, struct err *err)
+{
+    if (l->at_once)
+        return err_set(err, "job %s: ended at once, by a second SIGINT; there is no checkpoint of its "
+                       "last steps", l->job);
+    return err_set_code(err, EXIT_REQUEUE, "%s", why);
+}
+
+/* A directory for each step: ranks of the one before, where the network is cut, are late. Another
+ * launcher of this job, which is to find the checkpoints locked, has its own.
+ */
 static int make_fate(struct launcher *l, int64_t step, struct err *err)
 {
-    char *name;
+    struct stat st;
 
     if (!l->checkpoint)
         return 0;
     if (file_check_link(l->checkpoint, err) < 0)
         return -1;
-    name = mem_printf(".fate-%s-", l->job);
-    fate_forget_all(l->checkpoint, name);
     file_mkdirs(l->checkpoint);
+    if (l->fate)
+        fate_forget(l->fate);
     free(l->fate);
-    l->fate = mem_printf("%s/%s%" PRId64, l->checkpoint, name, step);
-    free(name);
-    return fate_make(l->fate, err);
+    l->fate = mem_printf("%s/" FATE "%s-%d-%" PRId64, l->checkpoint, l->job, (int)getpid(), step);
+    if (fate_make(l->fate, err) < 0)
+        return -1;
+    if (!l->since && stat(l->fate, &st) == 0)
+        l->since = st.st_mtime;
+    return 0;
+}
+
+/* Those of launchers before this one that were killed, too, where nobody else runs there now. */
+static void forget_fates(const struct launcher *l)
+{
+    char *lock = l->fate ? mem_printf("%s/lock", l->checkpoint) : NULL;
+
+    if (l->fate)
+        fate_forget(l->fate);
+    if (lock && access(lock, F_OK) < 0)
+        fate_forget_old(l->checkpoint, FATE, l->since);
+    free(lock);
 }
 
 static int run_step(struct launcher *l, bool resume, struct err *err)
@@ -220,8 +247,7 @@ static int run_steps(struct launcher *l, struct err *err)
         outcome = judge(l, &code, &why);
         free_one = is_free(l, free_one, &outcome);
         if (outcome == OUTCOME_LOST && l->told)
-            /* As it was told to, if in another way: what there is may be gone on from. */
-            bad = err_set_code(err, EXIT_REQUEUE, "%s", why);
+            bad = end_lost(l, why, err);
         else if (outcome == OUTCOME_LOST || free_one)
             bad = go_on(l, why, !free_one, err);
         free(why);
@@ -274,13 +300,29 @@ static void say_ranks(const struct launcher *l)
                  l->nodes == 1 ? "" : "s", l->tasks, l->tasks == 1 ? "" : "s");
 }
 
+static int check_job(const struct launcher *l, struct err *err)
+{
+    const char *parts = getenv("SLURM_HET_SIZE");
+
+    if (parts && atoi(parts) > 1) {
+        err_set_code(err, EXIT_USAGE, "job %s: is a heterogeneous one, of %s parts, which train alone "
+                     "does not start ranks in", l->job, parts);
+        err_hint(err, "srun --mpi=pmix --het-group=0-%d tasuki train ...", atoi(parts) - 1);
+        return -1;
+    }
+    if (!file_in_path("srun"))
+        return err_set_code(err, EXIT_USAGE, "job %s: srun, which is to start the ranks, is not in PATH",
+                            l->job);
+    return 0;
+}
+
 int launcher_run(const struct options *options, char *const *words, struct err *err)
 {
     struct launcher l = { .options = options, .words = words, .job = getenv("SLURM_JOB_ID") };
     int code;
 
     launcher_take_signals();
-    if (set_paths(&l, err) == 0 && launcher_begin_tries(&l, err) == 0 &&
+    if (check_job(&l, err) == 0 && set_paths(&l, err) == 0 && launcher_begin_tries(&l, err) == 0 &&
         launcher_first_look(&l, err) == 0 && is_over(&l, err) == 0) {
         say_ranks(&l);
         code = run_steps(&l, err);
@@ -293,8 +335,7 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     /* A node may be lost before Slurm knows that submit's script is over, which ends the guard, too. */
     if (!launcher_is_of_submit())
         launcher_end_guard(&l);
-    if (l.fate)
-        fate_forget(l.fate);
+    forget_fates(&l);
     launcher_forget_order(&l);
     for (int i = 0; i < l.n_names; i++)
         free(l.names[i]);

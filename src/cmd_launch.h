@@ -63,6 +63,7 @@ struct launcher {
     char *bind;                 /* what ranks are told (train/bind.h); NULL: srun binds them */
     char *order;                /* file: the node of each rank; NULL: as Slurm does it */
     int told;                   /* the signal to end, 0 */
+    bool at_once;               /* by a second SIGINT */
     bool noticed;               /* that was, or came before it, SIGUSR1: the limit is near */
     bool replaced;              /* the job is over here, or was not seen: it may go on elsewhere */
     struct launcher_tries tries;
@@ -70,6 +71,7 @@ struct launcher {
     double node_hours, gpu_hours;   /* of these */
     double kwh;                 /* of those that came to their end, and said it */
     int told_kwh;               /* how many did */
+    time_t since;               /* of its first fate directory, as its file system has it */
     char *tag;                  /* of this launcher, unlike any other's */
     double notice;              /* clock_now() when its time limit is near; 0: it has none */
     int64_t before;             /* seconds from then to the limit */

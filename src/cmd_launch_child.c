@@ -189,6 +189,16 @@ static void let_train(const struct launcher *l)
         let_bind(l);
 }
 
+/* What a task is told by its environment reaches it, whatever sbatch was told of that: a question to a
+ * node that does not would be a training there.
+ */
+static void give_environment(const struct launcher_words *words)
+{
+    setenv("SLURM_EXPORT_ENV", "ALL", 1);
+    if (words->variable)
+        setenv(words->variable, words->value, 1);
+}
+
 static void be_child(const struct launcher *l, const struct launcher_words *words, int output)
 {
     int null = open("/dev/null", O_RDWR);
@@ -212,8 +222,7 @@ static void be_child(const struct launcher *l, const struct launcher_words *word
         let_train(l);
     else
         let_answer();
-    if (words->variable)
-        setenv(words->variable, words->value, 1);
+    give_environment(words);
     execvp(words->list[0], words->list);
     if (output != OUTPUT_NOWHERE)
         log_say(LOG_ERROR, "%s: %s", words->list[0], strerror(errno));

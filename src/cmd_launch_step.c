@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -90,6 +91,15 @@ static pid_t start_step(const struct launcher *l, bool resume)
     return child;
 }
 
+static bool may_have_begun(const struct launcher *l)
+{
+    char *step = l->fate ? fate_step(l->fate) : NULL;
+    bool begun = step || !l->fate || access(l->fate, F_OK) < 0;
+
+    free(step);
+    return begun;
+}
+
 /* SIGINT, of a terminal, is "end" to people; the second one "at once", for which srun takes two
  * of its own within a second. srun hands SIGUSR1 on, and at SIGTERM kills all ranks at once: that is
  * for a step which has none that could write a checkpoint.
@@ -97,17 +107,16 @@ static pid_t start_step(const struct launcher *l, bool resume)
 static void hand_on(struct launcher *l, pid_t child, int number)
 {
     bool again = number == SIGINT && l->told == SIGINT;
-    char *begun = l->fate ? fate_step(l->fate) : NULL;
 
     launcher_note_signal(l, number);
     if (again) {
+        l->at_once = true;
         kill(child, SIGINT);
         launcher_next_signal(0.1);
         kill(child, SIGINT);
     } else {
-        kill(child, begun || !l->fate || number == SIGUSR1 ? SIGUSR1 : SIGTERM);
+        kill(child, number == SIGUSR1 || may_have_begun(l) ? SIGUSR1 : SIGTERM);
     }
-    free(begun);
 }
 
 /* The number of the step, where a rank left it; malloc'ed. */

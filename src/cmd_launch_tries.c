@@ -138,13 +138,13 @@ static void forget_file(const struct launcher *l)
     free(path);
 }
 
-/* Of a run that may be there now. Where that is long dead, this job's own count begins with its
- * next allocation.
+/* Of a run that may be there now, of another launcher of this job, too. Where that is long dead, this
+ * job's own count begins with its next allocation.
  */
 static bool is_in_use(const struct launcher *l, enum whose whose)
 {
     char *lock = mem_printf("%s/lock", l->checkpoint);
-    bool in_use = whose == OF_OTHER_JOB && access(lock, F_OK) == 0;
+    bool in_use = whose != NOBODYS && access(lock, F_OK) == 0;
 
     free(lock);
     return in_use;

@@ -131,21 +131,6 @@ static char *plain_name(const char *path)
     return name;
 }
 
-static bool in_path(const char *program)
-{
-    char *path = mem_strdup(getenv("PATH") ? getenv("PATH") : "");
-    bool found = false;
-
-    for (char *rest = path, *folder; !found && (folder = strsep(&rest, ":"));) {
-        char *file = mem_printf("%s/%s", *folder ? folder : ".", program);
-
-        found = access(file, X_OK) == 0;
-        free(file);
-    }
-    free(path);
-    return found;
-}
-
 const char *submit_tool(enum scheduler scheduler)
 {
     static const char *const tools[] = { "sbatch", "pjsub", "qsub", "qsub" };
@@ -156,11 +141,11 @@ const char *submit_tool(enum scheduler scheduler)
 /* Grid Engine and PBS have a command in common: the one sets SGE_ROOT. */
 static enum scheduler detect(void)
 {
-    if (in_path("sbatch"))
+    if (file_in_path("sbatch"))
         return SCHEDULER_SLURM;
-    if (in_path("pjsub"))
+    if (file_in_path("pjsub"))
         return SCHEDULER_PJM;
-    if (in_path("qsub"))
+    if (file_in_path("qsub"))
         return getenv("SGE_ROOT") ? SCHEDULER_SGE : SCHEDULER_PBS;
     return SCHEDULER_SLURM;
 }
@@ -172,7 +157,7 @@ static int read_scheduler(struct submit *job, struct err *err)
     if (option_word(job->options, "scheduler", &given, err) < 0)
         return -1;
     job->scheduler = option_given(job->options, "scheduler") ? (enum scheduler)given : detect();
-    job->has_tool = in_path(submit_tool(job->scheduler));
+    job->has_tool = file_in_path(submit_tool(job->scheduler));
     if (job->dry_run || job->has_tool)
         return 0;
     if (!option_given(job->options, "scheduler"))

@@ -399,13 +399,19 @@ static void on_signal(int number)
     train_stop();
 }
 
-static void catch_signals(void)
+/* SIGINT, where nothing else is there to do something about it, too; a second one ends at once. Of a
+ * script's background it is ignored, and stays so.
+ */
+static void catch_signals(bool alone)
 {
-    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART }, now;
 
     sigemptyset(&action.sa_mask);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
+    action.sa_flags |= (int)SA_RESETHAND;
+    if (alone && sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+        sigaction(SIGINT, &action, NULL);
     /* Whoever reads the log by a pipe may leave. */
     signal(SIGPIPE, SIG_IGN);
 }
@@ -488,7 +494,6 @@ static int run_rank(const struct launch *launch, void *context, struct err *err)
     settings.launch_seconds = trace_clock() - job->start;
     rank = comm_rank(comm);
     log_set_rank(comm_size(comm) > 1 ? rank : -1);
-    catch_signals();
     code = run_joined(job->options, &settings, paths, job->node, comm, &kwh, err);
     if (rank == 0)
         fate_tell(comm, code, true, kwh, err->text);
@@ -587,6 +592,8 @@ static int run(struct job *job, struct err *err)
                         &ignored);
     if (launcher_wanted(job->options, &launch, err))
         return err->code ? (int)err->code : launcher_run(job->options, job->words, err);
+    catch_signals(launch.kind == LAUNCH_ALONE && !launch.slurm_step &&
+                  option_given(job->options, "checkpoint"));
     /* Before comm_open(): these may start a process. */
     if (launch.slurm_step && wants_facts(job->options))
         job->step = step_facts_ask(option_string(job->options, "checkpoint", NULL) != NULL);

@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 
+#include "base/config_file.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -20,6 +21,7 @@
 #include "cmd_watch.h"
 #include "scheduler/slurm/facts.h"
 #include "scheduler/slurm/slurm.h"
+#include "train/job.h"
 
 /* What is looked at where nobody says which file it is: entries of folders, folders in them, and of
  * the logs those that were written last.
@@ -59,6 +61,65 @@ static char *log_of_submit(const struct slurm_facts *facts, const char *job)
         return path;
     free(path);
     return NULL;
+}
+
+/* The log that submit's settings name; '*user' is that. */
+static int take_log(void *user, const char *path, int line, const char *key, const char *value,
+                    struct err *err)
+{
+    char **log = user;
+
+    (void)path;
+    (void)line;
+    (void)err;
+    if (strcmp(key, "log") == 0) {
+        free(*log);
+        *log = mem_strdup(value);
+    }
+    return 0;
+}
+
+/* Of the job, or the task "12_3" of an array, whose own number is not known before it begins. */
+static char *expand(const char *log, const char *job, const char *directory)
+{
+    const char *task = strchr(job, '_');
+    char *array = mem_printf("%.*s", (int)strcspn(job, "_"), job), *name = NULL, *path = NULL;
+    struct job_names names = { .job = task ? NULL : job, .array_job = task ? array : NULL,
+                               .array_task = task ? task + 1 : NULL };
+    struct err ignored = { 0 };
+
+    if (job_path("log", log, &names, &name, &ignored) == 0)
+        path = *name == '/' ? mem_strdup(name) : mem_printf("%s/%s", directory, name);
+    free(name);
+    free(array);
+    return path;
+}
+
+static bool may_come_to_it(const struct slurm_facts *facts)
+{
+    static const char *const states[] = { "pending", "running", "suspended" };
+
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
+        if (strcmp(facts->state, states[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Which it will be, of a job of submit's that has not come to it yet. NULL: that is not known. */
+static char *log_to_come(const struct slurm_facts *facts, const char *job)
+{
+    const char *slash = strrchr(facts->output, '/');
+    char *settings, *log = NULL, *path = NULL;
+    struct err ignored = { 0 };
+
+    if (!may_come_to_it(facts) || !slash || !*facts->directory)
+        return NULL;
+    settings = mem_printf("%.*s/job.conf", (int)(slash - facts->output), facts->output);
+    if (config_file_read(settings, take_log, &log, &ignored) == 0 && log)
+        path = expand(log, job, facts->directory);
+    free(settings);
+    free(log);
+    return path;
 }
 
 struct question {
@@ -238,25 +299,36 @@ static char *find_log(const struct slurm_facts *facts, const char *job, const st
     return found;
 }
 
-char *watch_log_of_job(const char *job, struct err *err)
+static char *log_of_facts(const struct slurm_facts *facts, const char *job, struct err *err)
 {
-    struct slurm_facts *facts = slurm_ask_job(job, err);
-    struct question question;
-    struct passwd *user;
-    char *path, *own;
+    struct passwd *user = getpwnam(facts->user);
+    char *own = mem_printf("%.*s", (int)strcspn(job, "+"), job), *path;
+    struct question question = { own, facts->cluster, user ? user->pw_uid : (uid_t)-1 };
 
-    if (!facts)
-        return NULL;
-    user = getpwnam(facts->user);
-    own = mem_printf("%.*s", (int)strcspn(job, "+"), job);
-    question = (struct question){ own, facts->cluster, user ? user->pw_uid : (uid_t)-1 };
     path = find_log(facts, job, &question);
+    if (!path)
+        path = log_to_come(facts, own);
     if (!path)
         err_set(err, "job %s (%s): there is no %s beside its output%s%s, and of the *" SUFFIX
                 " below %s that were looked at none names it: give the file of its --log", job,
                 facts->state, SUBMIT_LOG, *facts->output ? " " : "", facts->output,
                 *facts->directory ? facts->directory : "its working directory");
     free(own);
+    return path;
+}
+
+char *watch_log_of_job(const char *job, struct err *err)
+{
+    struct slurm_facts *facts = slurm_ask_job(job, err);
+    char *path = NULL;
+
+    if (facts && *facts->tasks && !strchr(job, '_'))
+        err_set_code(err, EXIT_USAGE, "job %s (%s) is an array, of which tasks %.*s wait: name "
+                     "one of its tasks, such as %s_%.*s", job, facts->state,
+                     (int)strcspn(facts->tasks, "%"), facts->tasks, job,
+                     (int)strspn(facts->tasks, "0123456789"), facts->tasks);
+    else if (facts)
+        path = log_of_facts(facts, job, err);
     slurm_facts_free(facts);
     return path;
 }

@@ -18,7 +18,7 @@
 
 struct err;
 
-#define SLURM_DRIVER_VERSION 8
+#define SLURM_DRIVER_VERSION 9
 #define SLURM_DRIVER_SYMBOL "tasuki_slurm_driver"
 
 /* 'number' of an error: the controller knows of no such job, which is its answer; it could not be asked

@@ -39,6 +39,7 @@ static const struct shape switch_shape = { sizeof(SWITCH), COUNT(switch_fields),
 static const struct shape_field facts_fields[] = {
     TEXT(FACTS, version), TEXT(FACTS, cluster), TEXT(FACTS, topology), TEXT(FACTS, job),
     TEXT(FACTS, name), TEXT(FACTS, user), TEXT(FACTS, state), TEXT(FACTS, why),
+    BIG(FACTS, over), TEXT(FACTS, tasks),
     TEXT(FACTS, output), TEXT(FACTS, directory), TEXT(FACTS, batch_host), BIG(FACTS, requeue),
     TEXT(FACTS, partition), BIG(FACTS, time_left), BIG(FACTS, time_limit),
     BIG(FACTS, time_default), BIG(FACTS, kill_wait),

@@ -41,6 +41,8 @@ struct slurm_facts {
     char *name, *user;      /* of the job */
     char *state;            /* of the job: "running"; of the partition: "up" */
     char *why;              /* of a job that waits: "Resources"; may be "" */
+    int64_t over;           /* of a job: 1: it has ended, nothing of it is left, 0: not */
+    char *tasks;            /* of a whole array, those that wait: "1-3,7%2"; may be "" */
     char *output;           /* of a job: the file that its script's output goes to; may be "" */
     char *directory;        /* of a job: in which it works; may be "" */
     char *batch_host;       /* of a batch job: the node on which its script runs; may be "" */

@@ -72,15 +72,27 @@ static int64_t seconds_of(uint32_t minutes)
                                                          : (int64_t)minutes * 60;
 }
 
-/* A job without a script has none. */
+/* Tasks of an array that wait are one job, until each begins. */
+static bool is_waiting_array(const slurm_job_info_t *job)
+{
+    return job->array_task_str && *job->array_task_str && job->array_task_id == NO_VAL;
+}
+
+/* A job without a script has none, and of all tasks that wait there is no single one. */
 static void set_output(struct slurm_facts *facts, slurm_job_info_t *job)
 {
     char path[PATH_MAX] = "";
 
-    if (!job->batch_flag)
+    if (!job->batch_flag || is_waiting_array(job))
         return;
     slurm_get_job_stdout(path, sizeof(path), job);
     module_set(&facts->output, path);
+}
+
+/* While processes of it may be left it is "completing", too. */
+static bool is_over(const slurm_job_info_t *job)
+{
+    return (job->job_state & JOB_STATE_BASE) > JOB_SUSPENDED && !(job->job_state & JOB_COMPLETING);
 }
 
 static void set_job(struct slurm_facts *facts, slurm_job_info_t *job)
@@ -92,9 +104,12 @@ static void set_job(struct slurm_facts *facts, slurm_job_info_t *job)
     set_user(facts, job);
     module_set(&facts->state, job_state(job->job_state));
     module_set(&facts->partition, job->partition);
+    if (is_waiting_array(job))
+        module_set(&facts->tasks, job->array_task_str);
     set_output(facts, job);
     module_set(&facts->directory, job->work_dir);
     facts->requeue = job->batch_flag && job->requeue;
+    facts->over = is_over(job);
     if (job->batch_flag)
         module_set(&facts->batch_host, job->batch_host);
     facts->time_limit = seconds_of(job->time_limit);
@@ -106,9 +121,33 @@ static void set_job(struct slurm_facts *facts, slurm_job_info_t *job)
     }
 }
 
+/* "1-3,7,10-20:5%2"; a long list ends with "...", and may have any. */
+static bool has_task(const char *tasks, int64_t task)
+{
+    const char *at = tasks;
+
+    while (*at && *at != '%') {
+        char *end;
+        int64_t first = strtoll(at, &end, 10), last = first, step = 1;
+
+        if (end == at)
+            return true;
+        if (*end == '-')
+            last = strtoll(end + 1, &end, 10);
+        if (*end == ':')
+            step = strtoll(end + 1, &end, 10);
+        if (task >= first && task <= last && step > 0 && (task - first) % step == 0)
+            return true;
+        at = *end == ',' ? end + 1 : end;
+    }
+    return false;
+}
+
 /* Is it the job that was asked for, or a component of it? */
 static bool is_asked(const slurm_job_info_t *job, const struct slurm_job_id *id)
 {
+    if (id->task >= 0 && is_waiting_array(job))
+        return job->array_job_id == id->job && has_task(job->array_task_str, id->task);
     if (id->task >= 0)
         return job->array_job_id == id->job && job->array_task_id == (uint32_t)id->task;
     if (id->component >= 0)
@@ -145,8 +184,11 @@ static int add_jobs(struct slurm_facts *facts, const struct slurm_job_id *id,
 
         if (!is_asked(job, id))
             continue;
+        if (id->task >= 0)      /* of one that waits it is not known yet */
+            job->array_task_id = (uint32_t)id->task;
         if (found++ == 0)
             set_job(facts, job);
+        facts->over = facts->over && is_over(job);
         status = add_job_nodes(facts, job, nodes, err);
     }
     slurm_free_node_info_msg(nodes);

@@ -413,3 +413,18 @@ void file_remove_directory(const char *path)
         unlink(path);
     rmdir(path);
 }
+
+bool file_in_path(const char *program)
+{
+    char *path = mem_strdup(getenv("PATH") ? getenv("PATH") : "");
+    bool found = false;
+
+    for (char *rest = path, *folder; !found && (folder = strsep(&rest, ":"));) {
+        char *file = mem_printf("%s/%s", *folder ? folder : ".", program);
+
+        found = access(file, X_OK) == 0;
+        free(file);
+    }
+    free(path);
+    return found;
+}

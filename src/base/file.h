@@ -70,6 +70,9 @@ struct file_sum *file_sum_new(void);
 void file_sum_add(struct file_sum *sum, const void *data, size_t size);
 void file_sum_end(struct file_sum *sum, char hex[17]);
 
+/* Is there such a program in PATH? */
+bool file_in_path(const char *program);
+
 /* mkdir -p; what fails, or file_check_link() refuses, shows when something is written there. */
 void file_mkdirs(const char *path);
 /* mkdir -p for the last component only; an existing directory is fine. Fails where

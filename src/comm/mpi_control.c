@@ -77,8 +77,10 @@ int mpi_share(struct comm *comm, const void *data, size_t size, void **block, co
     }
     free(all);
     free(counts);
-    if (status)
+    if (status) {
         free(*block);
+        *block = NULL;
+    }
     return status;
 }
 

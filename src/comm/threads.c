@@ -137,6 +137,7 @@ static int threads_exchange(struct comm *comm, const void *data, size_t size, vo
     }
     if (hub_meet(comm, what, err)) {
         free(*block);
+        *block = NULL;
         return -1;
     }
     return 0;

@@ -18,6 +18,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "train/job.h"
+#include "train/step_facts.h"
 
 #define TOUCHED 30      /* seconds between two signs of life */
 #define QUIET 75        /* seconds without any, of another process of the same job: it is gone */
@@ -119,10 +120,16 @@ static bool same_launcher(const struct lock_owner *a, const struct lock_owner *b
     return a->launcher[0] && strcmp(a->launcher, b->launcher) == 0;
 }
 
+/* Would its process be seen here? */
+static bool is_here(const struct lock_owner *holder, const struct lock_owner *self)
+{
+    return strcmp(holder->host, self->host) == 0 && holder->space == self->space;
+}
+
 const char *lock_stale(const struct lock_owner *holder, const struct lock_owner *self,
                        enum lock_process process, double age)
 {
-    bool here = strcmp(holder->host, self->host) == 0 && holder->space == self->space;
+    bool here = is_here(holder, self);
     bool job = same_job(holder, self);
 
     if (job && strcmp(holder->restart, self->restart) != 0)
@@ -274,9 +281,7 @@ static double wait_for_sign(const char *path, const struct lock_owner *holder,
                             const struct lock_owner *self, const struct stat *judged, double age)
 {
     const struct timespec second = { .tv_sec = 1 };
-    bool here = strcmp(holder->host, self->host) == 0 && holder->space == self->space;
-
-    if (!same_job(holder, self) || here || same_launcher(holder, self) ||
+    if (!same_job(holder, self) || is_here(holder, self) || same_launcher(holder, self) ||
         strcmp(holder->restart, self->restart) != 0)
         return age;
     for (; age <= QUIET; age++) {
@@ -290,9 +295,35 @@ static double wait_for_sign(const char *path, const struct lock_owner *holder,
     return age;
 }
 
+/* Does Slurm say so of the holder's job, another one of this cluster? Slurm may hide the jobs of
+ * other users (PrivateData): that it knows of none says something of the own ones only.
+ */
+static bool job_is_over(const struct lock_owner *holder, const struct lock_owner *self, int asker,
+                        const struct stat *st)
+{
+    enum other_job fate;
+
+    if (!holder->job[0] || !holder->cluster[0] || strcmp(holder->cluster, self->cluster) != 0 ||
+        same_job(holder, self))
+        return false;
+    fate = step_facts_other_job(asker, holder->job);
+    return fate == OTHER_JOB_OVER || (fate == OTHER_JOB_UNKNOWN && st->st_uid == geteuid());
+}
+
+static const char *weigh(const struct lock_owner *holder, const struct lock_owner *self, double age,
+                         int asker, const struct stat *st)
+{
+    enum lock_process process = wait_for(holder, self);
+    const char *why = lock_stale(holder, self, process, age);
+
+    if (why || (process == LOCK_LIVES && is_here(holder, self)))
+        return why;
+    return job_is_over(holder, self, asker, st) ? "its job is over, as Slurm says" : NULL;
+}
+
 /* Whose it is: another run's, which is an error, or nobody's, which then is noted. */
 static int judge(const char *path, const char *directory, const struct lock_owner *self,
-                 time_t now, const struct stat *st, char **note, struct err *err)
+                 int asker, time_t now, const struct stat *st, char **note, struct err *err)
 {
     struct lock_owner holder = { 0 };
     double age = difftime(now, st->st_mtim.tv_sec);
@@ -312,7 +343,7 @@ static int judge(const char *path, const char *directory, const struct lock_owne
     age = wait_for_sign(path, &holder, self, st, age);
     if (access(path, F_OK) < 0)         /* released while it was waited for */
         return 0;
-    why = lock_stale(&holder, self, wait_for(&holder, self), age);
+    why = weigh(&holder, self, age, asker, st);
     who = describe(&holder);
     if (why) {
         free(*note);
@@ -326,7 +357,8 @@ static int judge(const char *path, const char *directory, const struct lock_owne
 }
 
 static int take(const char *directory, const char *path, const char *own,
-                const struct lock_owner *self, time_t now, char **note, struct err *err)
+                const struct lock_owner *self, int asker, time_t now, char **note,
+                struct err *err)
 {
     char *aside = mem_printf("%s.old", own);
     int bad = -1;
@@ -343,7 +375,7 @@ static int take(const char *directory, const char *path, const char *own,
         }
         if (lstat(path, &st) < 0)       /* released just now */
             continue;
-        bad = judge(path, directory, self, now, &st, note, err);
+        bad = judge(path, directory, self, asker, now, &st, note, err);
         if (bad)
             break;
         take_away(path, aside, &st);
@@ -396,7 +428,7 @@ static int start(struct checkpoint_lock *lock, struct err *err)
 }
 
 struct checkpoint_lock *checkpoint_lock(const char *directory, const struct lock_owner *self,
-                                        char **note, struct err *err)
+                                        int asker, char **note, struct err *err)
 {
     struct checkpoint_lock *lock = mem_new(1, sizeof(*lock));
     char *own = mem_printf("%s/.lock.%s.%lld", directory, self->host, (long long)self->pid);
@@ -410,7 +442,7 @@ struct checkpoint_lock *checkpoint_lock(const char *directory, const struct lock
     lock->fd = write_own(own, self, &now, err);
     bad = lock->fd < 0;
     if (!bad) {
-        bad = take(directory, lock->path, own, self, now, note, &unset);
+        bad = take(directory, lock->path, own, self, asker, now, note, &unset);
         unlink(own);
         if (bad)
             *err = unset;

@@ -2,7 +2,7 @@
 /* One run at a time writes into a checkpoint directory: the file DIR/lock says which.
  *
  * It appears complete or not at all, by link(2), also on NFS. Its run touches it now and then, so
- * that one of a run that died shows by its age, by the clock of the file system.
+ * that one of a run that died shows by its age, by the clock of the file system; or Slurm says so.
  */
 #ifndef TASUKI_TRAIN_CHECKPOINT_LOCK_H
 #define TASUKI_TRAIN_CHECKPOINT_LOCK_H
@@ -37,10 +37,10 @@ const char *lock_stale(const struct lock_owner *holder, const struct lock_owner 
                        enum lock_process process, double age);
 
 /* '*note' is malloc'ed where a lock was taken over: whose, and why. Fails where another run has
- * it, naming that run.
+ * it, naming that run. 'asker': by whom Slurm is asked for that run's job (step_facts.h).
  */
 struct checkpoint_lock *checkpoint_lock(const char *directory, const struct lock_owner *self,
-                                        char **note, struct err *err);
+                                        int asker, char **note, struct err *err);
 /* Is it still ours? */
 int checkpoint_lock_check(const struct checkpoint_lock *lock, struct err *err);
 void checkpoint_unlock(struct checkpoint_lock *lock);

@@ -223,12 +223,15 @@ void fate_forget(const char *directory)
     file_remove_directory(directory);
 }
 
-void fate_forget_all(const char *folder, const char *name)
+void fate_forget_old(const char *folder, const char *name, time_t since)
 {
     DIR *parent = opendir(folder);
+    struct stat st;
 
     for (struct dirent *entry; parent && (entry = readdir(parent));)
-        if (strncmp(entry->d_name, name, strlen(name)) == 0) {
+        if (strncmp(entry->d_name, name, strlen(name)) == 0 &&
+            fstatat(dirfd(parent), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            st.st_mtime < since) {
             char *path = mem_printf("%s/%s", folder, entry->d_name);
 
             fate_forget(path);

@@ -10,6 +10,7 @@
 #define TASUKI_TRAIN_FATE_H
 
 #include <stdbool.h>
+#include <time.h>
 
 struct comm;
 struct err;
@@ -44,7 +45,7 @@ int fate_read(const char *directory, struct fate **fates);
 void fate_free(int n, struct fate *fates);
 /* Remove the directory and the fates in it; ranks of an older step can then leave none. */
 void fate_forget(const char *directory);
-/* All that are called so in 'folder', with something behind it. */
-void fate_forget_all(const char *folder, const char *name);
+/* All in 'folder' whose name begins so, and that nothing was left in since then. */
+void fate_forget_old(const char *folder, const char *name, time_t since);
 
 #endif

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/file.h"
@@ -231,11 +233,35 @@ int session_lock(struct session *session, struct err *err)
         check_best(s, err) < 0)
         return -1;
     self = lock_owner_self(&s->settings.job);
-    s->lock = checkpoint_lock(directory, &self, &note, err);
+    s->lock = checkpoint_lock(directory, &self, s->settings.step.asker, &note, err);
     if (s->lock && note)
         log_warning("%s", note);
     free(note);
     return s->lock ? 0 : -1;
+}
+
+/* Seconds: what a node knows of a directory on another one may be as old. */
+#define LATE 30
+
+int session_check_shared(const struct session *session, struct err *err)
+{
+    const struct session *s = session;
+    const struct timespec moment = { .tv_nsec = 100000000 };
+    char *lock;
+    int bad = -1;
+
+    if (s->rank == 0 || !s->settings.checkpoint || s->settings.dry_run)
+        return 0;
+    lock = mem_printf("%s/lock", s->settings.checkpoint);
+    for (int i = 0; bad && i < LATE * 10; i++) {
+        bad = access(lock, F_OK);
+        if (bad)
+            nanosleep(&moment, NULL);
+    }
+    free(lock);
+    return bad ? err_set(err, "%s: is not what rank 0 sees there: checkpoints need a file system that "
+                         "all nodes share", s->settings.checkpoint)
+               : 0;
 }
 
 void session_unlock(struct session *session)

@@ -13,10 +13,12 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/module.h"
 #include "scheduler/slurm/gres.h"
 #include "scheduler/slurm/slurm.h"
 
 #define PATIENCE 10000      /* milliseconds, in which other ranks wait, too */
+#define MOST_NAME 64        /* of a job */
 
 static void take_gpus(struct step_facts *known, const struct slurm_facts *facts)
 {
@@ -52,22 +54,57 @@ static double end_now(const char *job)
     return end;
 }
 
-/* In a process of its own, until the run ends. Signals to the step are not meant for it. */
+static enum other_job fate_of(const char *job)
+{
+    struct err err = { 0 };
+    struct slurm_facts *facts = slurm_ask_job(job, &err);
+    enum other_job fate = facts && facts->over == 1 ? OTHER_JOB_OVER : OTHER_JOB_LIVES;
+
+    if (!facts && slurm_no_job(&err))
+        fate = OTHER_JOB_UNKNOWN;
+    slurm_facts_free(facts);
+    return fate;
+}
+
+static ssize_t answer(const char *own_job, const char *question, int fd)
+{
+    double end;
+    char fate;
+
+    if (*question) {
+        fate = (char)fate_of(question);
+        return send(fd, &fate, sizeof(fate), MSG_NOSIGNAL);
+    }
+    end = end_now(own_job);
+    return send(fd, &end, sizeof(end), MSG_NOSIGNAL);
+}
+
+/* In a process of its own, until the run ends. Signals to the step are not meant for it. A question
+ * is another job, or "" for the own one's end.
+ */
 static void answer_questions(const char *job, int fd)
 {
-    char byte;
+    char question[MOST_NAME];
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     signal(SIGUSR1, SIG_IGN);
-    while (recv(fd, &byte, 1, 0) == 1) {
-        double end = end_now(job);
-
-        if (send(fd, &end, sizeof(end), MSG_NOSIGNAL) != sizeof(end))
+    while (recv(fd, question, sizeof(question), 0) > 0) {
+        question[sizeof(question) - 1] = '\0';
+        if (answer(job, question, fd) < 0)
             break;
     }
     _exit(0);
+}
+
+static bool has_module(void)
+{
+    char *module = module_find("slurm");
+    bool found = module != NULL;
+
+    free(module);
+    return found;
 }
 
 /* Later, threads forbid to fork. Returns a socket to it, 0: there is none. */
@@ -97,27 +134,52 @@ struct step_facts step_facts_ask(bool ends_with_checkpoint)
     struct err ignored = { 0 };
     struct slurm_facts *facts;
 
-    if (!job || !rank || strcmp(rank, "0") != 0 || getenv("TASUKI_JOB_NOTICE"))
+    if (!job || !rank || strcmp(rank, "0") != 0)
         return known;
-    facts = slurm_ask_job(job, &ignored);
+    facts = getenv("TASUKI_JOB_NOTICE") ? NULL : slurm_ask_job(job, &ignored);
     if (facts) {
         take_limit(&known, facts);
         take_gpus(&known, facts);
     }
     slurm_facts_free(facts);
-    if (known.end > 0 && ends_with_checkpoint)
+    if (ends_with_checkpoint && has_module())
         known.asker = start_asking(job);
     return known;
 }
 
-void step_facts_ask_again(int asker, double *end)
+/* Has it come? One of another size is to an earlier question, and came too late for that. */
+static bool ask(int asker, const char *question, void *to, size_t size)
 {
     struct pollfd wait = { .fd = asker, .events = POLLIN };
+    size_t length = strlen(question) + 1;
+    char text[MOST_NAME];
+    ssize_t n;
+
+    if (asker <= 0 || send(asker, question, length, MSG_NOSIGNAL) != (ssize_t)length)
+        return false;
+    while (poll(&wait, 1, PATIENCE) == 1 && (n = recv(asker, text, sizeof(text), 0)) > 0)
+        if ((size_t)n == size) {
+            memcpy(to, text, size);
+            return true;
+        }
+    return false;
+}
+
+void step_facts_ask_again(int asker, double *end)
+{
     double now;
 
-    if (asker > 0 && send(asker, "", 1, MSG_NOSIGNAL) == 1 && poll(&wait, 1, PATIENCE) == 1 &&
-        recv(asker, &now, sizeof(now), 0) == sizeof(now) && !isnan(now))
+    if (ask(asker, "", &now, sizeof(now)) && !isnan(now))
         *end = now;
+}
+
+enum other_job step_facts_other_job(int asker, const char *job)
+{
+    char fate;
+
+    if (!*job || !ask(asker, job, &fate, sizeof(fate)))
+        return OTHER_JOB_LIVES;
+    return (enum other_job)fate;
 }
 
 bool gpus_are_hidden(void)

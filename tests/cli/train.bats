@@ -47,6 +47,25 @@ stops_at_a_checkpoint() {
     [ "$(grep -c '^{"step"' "$DIR/log")" -eq "$((done + 2))" ]
 }
 
+@test "SIGINT does so where a process trains alone, and a second one ends it at once" {
+    local code=0
+    env --default-signal=INT "$TASUKI" train $MODEL --global-batch 8 --steps 1000000 -q \
+        --checkpoint "$DIR/out" --log "$DIR/log" &
+    pid=$!
+    wait_for_step "$DIR/log" $pid
+    kill -INT $pid
+    stops_at_a_checkpoint $pid
+    TASUKI_TEST_DELAY=0:2000000 env --default-signal=INT "$TASUKI" train $MODEL --global-batch 8 \
+        --steps 1000000 -q --checkpoint "$DIR/out" --resume --log "$DIR/second" &
+    pid=$!
+    wait_for_step "$DIR/second" $pid
+    kill -INT $pid
+    sleep 0.2
+    kill -INT $pid
+    wait $pid || code=$?
+    [ "$code" -eq 130 ]
+}
+
 @test "a resume of a run that is done says so and trains nothing" {
     "$TASUKI" train $MODEL --global-batch 8 --steps 3 -q --checkpoint "$DIR/out"
     run "$TASUKI" train $MODEL --global-batch 8 --steps 2 --checkpoint "$DIR/out" --resume \
@@ -153,6 +172,20 @@ stops_at_a_checkpoint() {
     stops_at_a_checkpoint $pid
     # Rank 0 alone says it: with srun -K the first to fail would end the others at work.
     [ "$(cat "$DIR"/code.[012] | xargs)" = "75 0 0" ]
+}
+
+# Rank 1 comes late, and rank 0 waits for it.
+@test "a signal before the ranks have met ends the run when it begins" {
+    need_mpi
+    mpirun -n 2 sh -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || sleep 3
+            [ "$OMPI_COMM_WORLD_RANK" = 1 ] || echo $$ >"$0/pid"; exec "$@"' "$DIR" \
+        "$TASUKI" train $MODEL --global-batch 24 --steps 1000000 -q --checkpoint "$DIR/out" \
+        --log "$DIR/log" &
+    pid=$!
+    sleep 1.5
+    kill -USR1 "$(cat "$DIR/pid")"
+    stops_at_a_checkpoint $pid
+    echo "$done steps"; [ "$done" -le 2 ]
 }
 
 @test "without a flush a signal ends the step that is under way, and the run goes on as if there were none" {

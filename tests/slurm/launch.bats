@@ -135,6 +135,91 @@ END
     [ -e c/latest ]
 }
 
+# A node that is asked how it is must not train; nor may variables be missing there.
+@test "a job that exports nothing of its environment is trained as another one" {
+    local said
+    for said in NONE PATH,TASUKI_PKGLIBDIR; do
+        rm -rf c
+        SLURM_EXPORT_ENV=$said run allocate -N2 -- "${training[@]}" --steps 4 --checkpoint c
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ "$output" == *"2 nodes, 1 rank on each"*"2 ranks of 2"* ]]
+        [ -e c/step-00000004 ]
+    done
+}
+
+@test "another launcher of the job, which is refused, takes nothing from the one that runs" {
+    cat >two <<'END'
+"$@" --checkpoint c --log log &
+first=$!
+until grep -qs '^{"step":2,' log; do sleep 0.1; done
+"$@" --checkpoint c --log other && exit 1
+[ -e c/.restarts ]; echo "restarts $?"
+kill -TERM $first
+wait $first
+echo "first $?"
+END
+    TASUKI_TEST_DELAY=1:30000 "$lab" run timeout -s KILL 240 salloc -Q -N2 bash two "$TASUKI" train \
+        "${training[@]}" --steps 1000 >out 2>&1
+    cat out
+    grep -q 'another run writes checkpoints here: job' out
+    grep -qx 'restarts 0' out
+    grep -qx 'first 75' out
+    [ -e c/latest ]
+    [ ! -e c/.fate* ]
+}
+
+@test "a second SIGINT ends a run at once, for good; what else was left of launchers goes with it" {
+    local launcher
+    mkdir -p c/.fate-1-2-0
+    touch -d '1 hour ago' c/.fate-1-2-0
+    TASUKI_TEST_DELAY=1:500000 allocate -N2 -- "${training[@]}" --steps 16 --checkpoint c \
+        --log log >out 2>&1 3>&- &
+    job=$!
+    wait_until has_line log '^{"step":1,'
+    launcher=$("$lab" run pgrep -xf "$TASUKI train .*" --parent "$("$lab" run pgrep -x salloc)")
+    "$lab" run kill -INT "$launcher"
+    sleep 0.5
+    "$lab" run kill -INT "$launcher"
+    ends_with 1
+    grep -q 'ended at once, by a second SIGINT; there is no checkpoint of its last steps' out
+    rm -f c/lock
+    run allocate -N2 -- "${training[@]}" --steps 4 --checkpoint c
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ ! -e c/.fate-1-2-0 ]
+}
+
+@test "what keeps the launcher from starting is said" {
+    run "$lab" run salloc -Q -N1 : -N1 "$TASUKI" train "${training[@]}" --steps 4
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"is a heterogeneous one, of 2 parts, "*"srun --mpi=pmix --het-group=0-1 tasuki train"* ]]
+    run "$lab" run salloc -Q -N1 env PATH=/nowhere "$TASUKI" train "${training[@]}" --steps 4
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"srun, which is to start the ranks, is not in PATH"* ]]
+}
+
+# Files of its own in their places would be the children's.
+@test "the launcher starts at once, too, where standard files are closed" {
+    local start=$SECONDS
+    "$lab" run timeout -s KILL 240 salloc -Q -N2 bash -c '"$@" <&- >&- 2>&-' - "$TASUKI" train \
+        "${training[@]}" --steps 4 --log log
+    [ $((SECONDS - start)) -lt 30 ]
+    has_line log '"outcome":"done"'
+}
+
+@test "checkpoints in a directory that each node has its own of are refused before the first step" {
+    run srun --mpi=pmix -N2 --ntasks-per-node=1 "$TASUKI" train "${training[@]}" --steps 4 \
+        --checkpoint /dev/shm/c --log log
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"rank 1 (n2): /dev/shm/c: is not what rank 0 sees there: checkpoints need a file \
+system that all nodes share"* ]]
+    run ! has_line log '^{"step":1,'
+}
+
 # Half of a limit of a minute.
 @test "a step that srun alone started asks libslurm for the limit, and ends before it" {
     local start=$SECONDS

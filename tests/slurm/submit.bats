@@ -173,6 +173,47 @@ is_another_guard() {
     [ "$(ls -d run/*%* 2>/dev/null)" = "" ]
 }
 
+# What is not there; on a terminal it would be waited for.
+watch_misses() {
+    run "$lab" run "$TASUKI" watch "$1" --once
+    echo "$1: $status $output"
+    [ "$status" -ne 0 ]
+}
+
+@test "the log of a job that waits is waited for; tasks of an array that waits are to be named" {
+    local id watch task
+    id=$(submit "${training[@]}" --steps 4 --nodes 1 --ntasks-per-node 1 --directory run -- --hold)
+    watch_misses "$id"
+    [[ "$output" == *"error: $PWD/run/log.jsonl: No such file or directory" ]]
+    if command -v script >/dev/null; then
+        "$lab" run timeout 120 script -qefc "stty rows 24 cols 80; exec $TASUKI watch $id" screen \
+            </dev/null >/dev/null 3>&- &
+        watch=$!
+        wait_until has_line screen 'waiting'
+    fi
+    "$lab" run scontrol release "$id"
+    wait_until ended "$id"
+    [ -z "$watch" ] || wait "$watch"
+    [ -z "$watch" ] || grep -q 'done' screen
+    id=$(submit "${training[@]}" --steps 4 --nodes 1 --ntasks-per-node 1 --directory array \
+        -- --array=3-7:2,12%2 --hold)
+    watch_misses "$id"
+    [[ "$output" == *"job $id (pending) is an array, of which tasks 3,5,7,12 wait: name one of its \
+tasks, such as ${id}_3" ]]
+    for task in 5 12; do
+        watch_misses "${id}_$task"
+        [[ "$output" == *"error: $PWD/array/log-$task.jsonl: No such file or directory" ]]
+    done
+    watch_misses "${id}_4"
+    [[ "$output" == *"job ${id}_4: Slurm knows of no such job" ]]
+    "$lab" run scancel "$id"
+    id=$(submit "${training[@]}" --steps 4 --nodes 1 --ntasks-per-node 1 --directory own \
+        --log own-%j.jsonl -- --hold)
+    watch_misses "$id"
+    [[ "$output" == *"error: $PWD/own-$id.jsonl: No such file or directory" ]]
+    "$lab" run scancel "$id"
+}
+
 # script NAME OPTIONS-OF-SBATCH... -- TRAINING...: a script that has nothing but the training, on one node.
 script() {
     local options=(-o "$PWD/run/$1.out")
@@ -211,6 +252,74 @@ script() {
     done
     [ "$(cd run && echo *_?)" = "${id}_1 ${id}_2" ]
     ! command -v python3 >/dev/null || python3 "$srcdir/tests/cli/log-lines.py" "$srcdir/man" run/log-?.jsonl
+}
+
+# A run on n3, which finds a lock of a run on n1 as old as this moment: it goes on, or is refused.
+resume() {
+    touch c/lock
+    run srun -w n3 -N1 -n1 --mpi=pmix "$TASUKI" train "${training[@]}" --checkpoint c --resume \
+        --steps 8
+    echo "$output"
+}
+
+is_refused() {
+    resume
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"error: c: another run writes checkpoints here: job $1, process "*" on n1"* ]]
+}
+
+is_completing() {
+    [ "$("$lab" run squeue -h -j "$1" -o %T)" = COMPLETING ]
+}
+
+# The lock of before, as if that job held it.
+lock_of() {
+    sed 's/"job": "[0-9]*"/"job": "'"$1"'"/' lock >c/lock
+}
+
+@test "the lock of a job that is over, as Slurm says, holds nobody up, on whatever nodes" {
+    local id pending ending
+    TASUKI_TEST_DELAY=1:100000 srun -w n1,n2 -N2 -n2 --mpi=pmix "$TASUKI" train "${training[@]}" \
+        --steps 1000 --stages 2 --replicas 1,1 --checkpoint c --log log >out 2>&1 3>&- &
+    wait_until has_line log '^{"step":2,'
+    id=$(sed -n 's/.*"job": "\([0-9]*\)".*/\1/p' c/lock)
+    is_refused "$id"
+    "$lab" at n2 pkill -9 -x tasuki
+    "$lab" at n1 pkill -9 -x tasuki
+    wait $! || true
+    cat out
+    wait_until ended "$id"
+    cp c/lock lock
+    pending=$("$lab" run sbatch --parsable --hold -o /dev/null --wrap true)
+    lock_of "$pending"
+    is_refused "$pending"
+    "$lab" run scancel "$pending"
+    sed -i 's/"cluster": "lab"/"cluster": "far"/' c/lock
+    is_refused "$pending"
+    # It has ended, but for what Slurm cannot kill.
+    ending=$("$lab" run sbatch --parsable -w n1 -o /dev/null --wrap 'sleep 1000')
+    wait_until in_state "$ending" RUNNING
+    "$lab" at n1 pkill -STOP slurmstepd
+    "$lab" run scancel "$ending"
+    wait_until is_completing "$ending"
+    lock_of "$ending"
+    is_refused "$ending"
+    is_completing "$ending"
+    "$lab" at n1 pkill -CONT slurmstepd
+    wait_until in_state "$ending" CANCELLED
+    # Of another user's that Slurm may merely hide.
+    lock_of 99999
+    chown nobody c/lock
+    is_refused 99999
+    for id in 99999 "$ending" "$id"; do
+        lock_of "$id"
+        chown "$(id -u)" c/lock
+        resume
+        [ "$status" -eq 0 ]
+        [[ "$output" == *"c/lock: was of job $id, process "*" on n1, since "*": its job is over, as \
+Slurm says: taken over"* ]]
+    done
+    [ "$(cat c/latest)" = step-00000008 ]
 }
 
 # Tasks of an array; and two jobs in one directory, of which one has a log by submit's name.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "unit.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,9 +52,11 @@ static void the_first_that_failed_comes_first_and_what_is_damaged_does_not_count
     assert_int_equal(access(directory, F_OK), -1);
 }
 
-static void those_of_other_steps_are_removed_by_their_name(void **state)
+static void those_of_launchers_that_are_gone_are_removed_by_name_and_age(void **state)
 {
     char parent[] = "/tmp/tasuki-fate-XXXXXX", one[64], other[64];
+    time_t now = time(NULL);
+    const struct timespec before[2] = { { .tv_sec = now - 60 }, { .tv_sec = now - 60 } };
 
     (void)state;
     assert_non_null(mkdtemp(parent));
@@ -62,7 +65,12 @@ static void those_of_other_steps_are_removed_by_their_name(void **state)
     assert_int_equal(mkdir(one, 0700), 0);
     assert_int_equal(mkdir(other, 0700), 0);
     put(one, "0.json", "{}");
-    fate_forget_all(parent, ".fate-7-");
+    fate_forget_old(parent, ".fate-", now - 30);
+    assert_int_equal(access(one, F_OK), 0);
+    assert_int_equal(utimensat(AT_FDCWD, one, before, 0), 0);
+    fate_forget_old(parent, ".fate-8", now - 30);
+    assert_int_equal(access(one, F_OK), 0);
+    fate_forget_old(parent, ".fate-", now - 30);
     assert_int_equal(access(one, F_OK), -1);
     assert_int_equal(access(other, F_OK), 0);
     fate_forget(other);
@@ -88,7 +96,7 @@ static void a_link_is_neither_read_nor_followed_where_fates_are_removed(void **s
     fate_free(1, fates);
     assert_int_equal(symlink(target, place), 0);
     assert_int_equal(fate_read(place, &fates), 0);
-    fate_forget_all(parent, ".fate-7-");
+    fate_forget_old(parent, ".fate-7-", time(NULL) + 60);
     assert_int_equal(lstat(place, &st), -1);
     assert_int_equal(access(file, F_OK), 0);
     assert_int_equal(symlink(target, place), 0);
@@ -168,7 +176,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_that_failed_comes_first_and_what_is_damaged_does_not_count),
-        cmocka_unit_test(those_of_other_steps_are_removed_by_their_name),
+        cmocka_unit_test(those_of_launchers_that_are_gone_are_removed_by_name_and_age),
         cmocka_unit_test(a_link_is_neither_read_nor_followed_where_fates_are_removed),
         cmocka_unit_test(a_directory_that_others_may_use_is_refused),
         cmocka_unit_test(whether_one_can_be_left_is_tried_and_leaves_nothing),

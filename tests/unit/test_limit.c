@@ -52,6 +52,34 @@ static void without_an_answer_the_end_stays(void **state)
     assert_true(known == 1000);
 }
 
+/* What 'size' bytes say of job 7, after an answer that came too late for an earlier question. */
+static enum other_job fate(char answer, size_t size)
+{
+    const char texts[2] = { answer, 0 };
+    double late = 2000;
+    int ends[2];
+    enum other_job fate;
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+    assert_int_equal(send(ends[1], &late, sizeof(late), 0), sizeof(late));
+    assert_int_equal(send(ends[1], texts, size, 0), (ssize_t)size);
+    shutdown(ends[1], SHUT_WR);
+    fate = step_facts_other_job(ends[0], "7");
+    close(ends[0]);
+    close(ends[1]);
+    return fate;
+}
+
+static void another_job_is_over_only_where_that_is_the_answer(void **state)
+{
+    (void)state;
+    assert_int_equal(fate(OTHER_JOB_OVER, 1), OTHER_JOB_OVER);
+    assert_int_equal(fate(OTHER_JOB_UNKNOWN, 1), OTHER_JOB_UNKNOWN);
+    assert_int_equal(fate(OTHER_JOB_LIVES, 1), OTHER_JOB_LIVES);
+    assert_int_equal(fate(OTHER_JOB_OVER, 2), OTHER_JOB_LIVES);
+    assert_int_equal(step_facts_other_job(0, "7"), OTHER_JOB_LIVES);
+}
+
 static void who_asks_again_is_for_limits_of_slurm_alone(void **state)
 {
     const struct step_facts known = { .end = 9e9, .limit = 600, .asker = 5 };
@@ -91,6 +119,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_end_that_was_moved_is_taken_over),
         cmocka_unit_test(without_an_answer_the_end_stays),
+        cmocka_unit_test(another_job_is_over_only_where_that_is_the_answer),
         cmocka_unit_test(the_launcher_knows_no_limit_that_is_over_when_it_starts),
         cmocka_unit_test(who_asks_again_is_for_limits_of_slurm_alone),
     };
