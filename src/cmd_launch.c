@@ -27,6 +27,7 @@
 
 #define PAUSE 1             /* second between steps */
 #define FATE ".fate-"
+#define LONG_AGO 3600       /* seconds in which a launcher that lives has its run locked */
 
 bool launcher_wanted(const struct options *options, const struct launch *launch,
                      struct err *err)
@@ -168,7 +169,8 @@ static int make_fate(struct launcher *l, int64_t step, struct err *err)
     if (l->fate)
         fate_forget(l->fate);
     free(l->fate);
-    l->fate = mem_printf("%s/" FATE "%s-%d-%" PRId64, l->checkpoint, l->job, (int)getpid(), step);
+    l->fate = mem_printf("%s/" FATE "%s-%.*s-%d-%" PRId64, l->checkpoint, l->job,
+                         (int)strcspn(l->tag, " "), l->tag, (int)getpid(), step);
     if (fate_make(l->fate, err) < 0)
         return -1;
     if (!l->since && stat(l->fate, &st) == 0)
@@ -184,7 +186,7 @@ static void forget_fates(const struct launcher *l)
     if (l->fate)
         fate_forget(l->fate);
     if (lock && access(lock, F_OK) < 0)
-        fate_forget_old(l->checkpoint, FATE, l->since);
+        fate_forget_old(l->checkpoint, FATE, l->since - LONG_AGO);
     free(lock);
 }
 

@@ -29,6 +29,7 @@ struct launcher_mark {
 struct launcher_tries {
     struct launcher_mark first, last;   /* when the job, and when the step, started */
     int64_t most, vain;         /* restarts without a new checkpoint between them */
+    int64_t restart;            /* of the job, in which that was noted; -1: not known */
     bool resume;                /* the next step */
 };
 
@@ -63,8 +64,10 @@ struct launcher {
     char *bind;                 /* what ranks are told (train/bind.h); NULL: srun binds them */
     char *order;                /* file: the node of each rank; NULL: as Slurm does it */
     int told;                   /* the signal to end, 0 */
+    bool heard;                 /* SIGUSR1 came, as to submit's script, which hands it on */
     bool at_once;               /* by a second SIGINT */
-    bool noticed;               /* that was, or came before it, SIGUSR1: the limit is near */
+    bool noticed;               /* that was, or came before it, SIGUSR1, or the launcher itself saw
+                                 * that the limit is near */
     bool replaced;              /* the job is over here, or was not seen: it may go on elsewhere */
     struct launcher_tries tries;
     int steps;                  /* so far */
@@ -169,8 +172,10 @@ int launcher_try_again(struct launcher *l, struct err *err);
  * again has been of no use.
  */
 int launcher_end_tries(struct launcher *l, int code, struct err *err);
-/* Has this allocation brought a new checkpoint, or may there be more of those that do not? */
-bool launcher_gets_on(const struct launcher *l);
+/* Before a start that follows this one, which SIGTERM ended, though Slurm has not taken it away: it
+ * counts, then. False: too many have brought no new checkpoint.
+ */
+bool launcher_may_start_again(struct launcher *l);
 /* Have a batch job started again that ends so, where there is more to do, its script does not see to
  * that (TASUKI_REQUEUE=script; it cannot after SIGTERM alone), and Slurm has not ended it; says so.
  * A controller that is away is waited for.

@@ -36,16 +36,20 @@ static void on_child(int number)
     (void)number;
 }
 
-/* Blocked, they wait until they are asked for. SIGCHLD without a handler would be dropped. */
+/* Blocked, they wait until they are asked for. SIGCHLD without a handler would be dropped; SIGHUP,
+ * where nohup has it ignored, is to be.
+ */
 void launcher_take_signals(void)
 {
-    struct sigaction action = { .sa_handler = on_child };
+    struct sigaction action = { .sa_handler = on_child }, hangup;
     sigset_t set;
 
     sigemptyset(&action.sa_mask);
     sigaction(SIGCHLD, &action, NULL);
     ending_signals(&set);
     sigaddset(&set, SIGCHLD);
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler == SIG_IGN)
+        sigdelset(&set, SIGHUP);
     sigprocmask(SIG_BLOCK, &set, NULL);
     /* Whoever reads what it says may leave. */
     signal(SIGPIPE, SIG_IGN);
@@ -67,7 +71,8 @@ int launcher_next_signal(double seconds)
 void launcher_note_signal(struct launcher *l, int number)
 {
     l->told = number;
-    l->noticed = l->noticed || number == SIGUSR1;
+    l->heard = l->heard || number == SIGUSR1;
+    l->noticed = l->noticed || l->heard;
 }
 
 bool launcher_pause(struct launcher *l, double seconds)
@@ -195,6 +200,7 @@ static void let_train(const struct launcher *l)
 static void give_environment(const struct launcher_words *words)
 {
     setenv("SLURM_EXPORT_ENV", "ALL", 1);
+    unsetenv("SRUN_EXPORT_ENV");
     if (words->variable)
         setenv(words->variable, words->value, 1);
 }

@@ -2,6 +2,7 @@
 /* A batch job whose run is to go on in another allocation: Slurm is asked to start it again. */
 #include "config.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,15 +28,13 @@ bool launcher_is_of_submit(void)
  * that runs: only Slurm knows which, so it is never left to the script. Of a run without checkpoints
  * nothing would be left, unless it had no step yet.
  */
-static bool is_wanted(const struct launcher *l, int code)
+static bool is_wanted(const struct launcher *l, int code, bool by_term)
 {
-    bool by_term = l->told == SIGTERM && !l->noticed;
-
     if (code != EXIT_REQUEUE || (l->told == SIGINT && !l->noticed))
         return false;
     if (!l->checkpoint && l->steps > 0)
         return false;
-    return by_term ? launcher_gets_on(l) : !launcher_is_of_submit();
+    return by_term || !launcher_is_of_submit();
 }
 
 /* Is it a batch job, as this process was begun in, that may be started again? One that has just run
@@ -72,10 +71,12 @@ void launcher_requeue(struct launcher *l, int code)
 {
     const char *node = getenv("SLURMD_NODENAME");
     double end = clock_now() + PATIENCE;
+    /* The script that hears of SIGUSR1, too, sees to it. */
+    bool by_term = l->told == SIGTERM && !l->heard, said = false;
+    bool counts = by_term && !l->noticed;
     int refusals = 0;
-    bool said = false;
 
-    if (!node || !is_wanted(l, code))
+    if (!node || !is_wanted(l, code, by_term))
         return;
     for (;;) {
         struct err err = { 0 };
@@ -84,6 +85,12 @@ void launcher_requeue(struct launcher *l, int code)
 
         if (!bad && !may)
             return;
+        if (!bad && counts && !launcher_may_start_again(l)) {
+            log_warning("job %s is not started again: %" PRId64 " restarts brought no new checkpoint "
+                        "(--max-restarts)", l->job, l->tries.vain);
+            return;
+        }
+        counts = counts && bad;
         if (!bad && slurm_start_again(l->job, &err) == 0) {
             log_info("job %s: to be continued; Slurm is asked to start it again", l->job);
             return;

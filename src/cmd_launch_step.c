@@ -195,8 +195,11 @@ int launcher_step(struct launcher *l, bool resume, struct err *err)
             if (check_patience(l, child, &since))
                 return 128 + SIGKILL;
             launcher_guard(l);
-            if (!l->told && launcher_time_is_over(l))
-                hand_on(l, child, SIGUSR1);
+            if (!l->told && launcher_time_is_over(l)) {
+                l->told = SIGUSR1;
+                l->noticed = true;
+                kill(child, SIGUSR1);
+            }
             look = clock_now() + LOOK_EVERY;
         }
     }

@@ -22,6 +22,14 @@
 
 #define SCHEMA "tasuki-restarts"
 
+/* How often Slurm has started the job again. */
+static int starts_before(void)
+{
+    const char *count = getenv("SLURM_RESTART_COUNT");
+
+    return count ? atoi(count) : 0;
+}
+
 /* Marks -------------------------------------------------------------------------------- */
 
 struct launcher_mark launcher_newest(const struct launcher *l)
@@ -74,6 +82,8 @@ static enum whose read_file(const struct launcher *l, struct launcher_tries *tri
                                 &ignored) == 0 &&
                    json_get_int(&r, "nanoseconds", 0, 999999999, NULL, &mark->nanoseconds,
                                 &ignored) == 0 &&
+                   json_get_int(&r, "restart", 0, INT64_MAX, &tries->restart, &tries->restart,
+                                &ignored) == 0 &&
                    json_get_int(&r, "vain", -1, 1 << 20, NULL, &tries->vain, &ignored) == 0 &&
                    json_get_int(&r, "first_inode", INT64_MIN, INT64_MAX, &no_number, &first->inode,
                                 &ignored) == 0 &&
@@ -93,7 +103,7 @@ static enum whose read_file(const struct launcher *l, struct launcher_tries *tri
 
 static enum whose whose_file(const struct launcher *l)
 {
-    struct launcher_tries tries;
+    struct launcher_tries tries = { 0 };
 
     return read_file(l, &tries);
 }
@@ -104,9 +114,9 @@ static void write_file(const struct launcher *l, const struct launcher_tries *tr
     const struct launcher_mark *mark = &tries->last, *first = &tries->first;
     struct err err = { 0 };
     char *path = path_of(l), *text;
-    json_t *json = json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "schema",
-                             SCHEMA, "version", 1, "job", l->job, "launcher", l->tag, "inode",
-                             (json_int_t)mark->inode, "seconds", (json_int_t)mark->seconds,
+    json_t *json = json_pack("{s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "schema",
+                             SCHEMA, "version", 1, "job", l->job, "launcher", l->tag, "restart",
+                             starts_before(), "inode", (json_int_t)mark->inode, "seconds", (json_int_t)mark->seconds,
                              "nanoseconds", (json_int_t)mark->nanoseconds, "vain",
                              (json_int_t)tries->vain, "first_inode", (json_int_t)first->inode,
                              "first_seconds", (json_int_t)first->seconds, "first_nanoseconds",
@@ -141,10 +151,12 @@ static void forget_file(const struct launcher *l)
 /* Of a run that may be there now, of another launcher of this job, too. Where that is long dead, this
  * job's own count begins with its next allocation.
  */
-static bool is_in_use(const struct launcher *l, enum whose whose)
+static bool is_in_use(const struct launcher *l, enum whose whose, const struct launcher_tries *before)
 {
     char *lock = mem_printf("%s/lock", l->checkpoint);
-    bool in_use = whose != NOBODYS && access(lock, F_OK) == 0;
+    bool others = whose == OF_OTHER_JOB && starts_before() == 0;
+    bool beside = whose == OF_THIS_JOB && before->restart == starts_before();
+    bool in_use = (others || beside) && access(lock, F_OK) == 0;
 
     free(lock);
     return in_use;
@@ -168,18 +180,10 @@ static int give_up(const struct launcher *l, int64_t vain, struct err *err)
     return -1;
 }
 
-/* How often Slurm has started the job again. */
-static int starts_before(void)
-{
-    const char *count = getenv("SLURM_RESTART_COUNT");
-
-    return count ? atoi(count) : 0;
-}
-
 int launcher_begin_tries(struct launcher *l, struct err *err)
 {
     struct launcher_tries *tries = &l->tries;
-    struct launcher_tries before;
+    struct launcher_tries before = { .restart = -1 };
     enum whose whose;
     bool again;
 
@@ -201,7 +205,7 @@ int launcher_begin_tries(struct launcher *l, struct err *err)
     /* Of a job that was started again what an earlier start of it wrote, as far as is known. */
     tries->resume = again && (whose < OF_THIS_JOB ||
                               !launcher_same_mark(&tries->first, &tries->last));
-    if (again || !is_in_use(l, whose))
+    if (!is_in_use(l, whose, &before))
         write_file(l, tries);
     return tries->vain > tries->most ? give_up(l, tries->vain - 1, err) : 0;
 }
@@ -221,13 +225,6 @@ int launcher_try_again(struct launcher *l, struct err *err)
     tries->resume = tries->resume || !launcher_same_mark(&mark, &tries->first);
     keep_file(l, tries);
     return 0;
-}
-
-bool launcher_gets_on(const struct launcher *l)
-{
-    struct launcher_mark mark = l->checkpoint ? launcher_newest(l) : l->tries.last;
-
-    return !launcher_same_mark(&mark, &l->tries.last) || starts_before() < l->tries.most;
 }
 
 /* What Slurm takes away by SIGTERM, before there is a checkpoint, is no failure of the run. */
@@ -252,4 +249,21 @@ int launcher_end_tries(struct launcher *l, int code, struct err *err)
         forget_file(l);
     }
     return code;
+}
+
+bool launcher_may_start_again(struct launcher *l)
+{
+    struct launcher_tries *tries = &l->tries;
+    struct launcher_mark mark;
+
+    if (!l->checkpoint)
+        return starts_before() < tries->most;
+    mark = launcher_newest(l);
+    if (!launcher_same_mark(&mark, &tries->last))
+        return true;
+    tries->vain++;              /* launcher_end_tries() took it for Slurm's */
+    if (tries->vain >= tries->most)
+        return false;
+    keep_file(l, tries);
+    return true;
 }

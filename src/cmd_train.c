@@ -593,7 +593,8 @@ static int run(struct job *job, struct err *err)
     if (launcher_wanted(job->options, &launch, err))
         return err->code ? (int)err->code : launcher_run(job->options, job->words, err);
     catch_signals(launch.kind == LAUNCH_ALONE && !launch.slurm_step &&
-                  option_given(job->options, "checkpoint"));
+                  option_given(job->options, "checkpoint") &&
+                  !option_flag(job->options, "dry-run", false));
     /* Before comm_open(): these may start a process. */
     if (launch.slurm_step && wants_facts(job->options))
         job->step = step_facts_ask(option_string(job->options, "checkpoint", NULL) != NULL);

@@ -89,10 +89,14 @@ static void set_output(struct slurm_facts *facts, slurm_job_info_t *job)
     module_set(&facts->output, path);
 }
 
-/* While processes of it may be left it is "completing", too. */
+/* While processes of it may be left it is "completing", too; but for those on a node that Slurm has
+ * lost, and that may live.
+ */
 static bool is_over(const slurm_job_info_t *job)
 {
-    return (job->job_state & JOB_STATE_BASE) > JOB_SUSPENDED && !(job->job_state & JOB_COMPLETING);
+    uint32_t state = job->job_state & JOB_STATE_BASE;
+
+    return state > JOB_SUSPENDED && state != JOB_NODE_FAIL && !(job->job_state & JOB_COMPLETING);
 }
 
 static void set_job(struct slurm_facts *facts, slurm_job_info_t *job)
@@ -143,13 +147,18 @@ static bool has_task(const char *tasks, int64_t task)
     return false;
 }
 
-/* Is it the job that was asked for, or a component of it? */
-static bool is_asked(const slurm_job_info_t *job, const struct slurm_job_id *id)
+static bool is_task(const slurm_job_info_t *job, const struct slurm_job_id *id)
+{
+    return id->task >= 0 && job->array_job_id == id->job && job->array_task_id == (uint32_t)id->task;
+}
+
+/* Is it the job that was asked for, or a component of it? Of a task that has begun it is no other. */
+static bool is_asked(const slurm_job_info_t *job, const struct slurm_job_id *id, bool has_begun)
 {
     if (id->task >= 0 && is_waiting_array(job))
-        return job->array_job_id == id->job && has_task(job->array_task_str, id->task);
+        return !has_begun && job->array_job_id == id->job && has_task(job->array_task_str, id->task);
     if (id->task >= 0)
-        return job->array_job_id == id->job && job->array_task_id == (uint32_t)id->task;
+        return is_task(job, id);
     if (id->component >= 0)
         return job->het_job_id == id->job && job->het_job_offset == (uint32_t)id->component;
     return job->job_id == id->job || (job->het_job_id != 0 && job->het_job_id == id->job);
@@ -176,13 +185,16 @@ static int add_jobs(struct slurm_facts *facts, const struct slurm_job_id *id,
 {
     node_info_msg_t *nodes = NULL;
     int found = 0, status = 0;
+    bool has_begun = false;
 
+    for (uint32_t i = 0; i < jobs->record_count; i++)
+        has_begun = has_begun || is_task(&jobs->job_array[i], id);
     if (slurm_load_node(0, &nodes, SHOW_ALL | SHOW_DETAIL | SHOW_MIXED))
         return module_refused(err, "its nodes");
     for (uint32_t i = 0; i < jobs->record_count && !status; i++) {
         slurm_job_info_t *job = &jobs->job_array[i];
 
-        if (!is_asked(job, id))
+        if (!is_asked(job, id, has_begun))
             continue;
         if (id->task >= 0)      /* of one that waits it is not known yet */
             job->array_task_id = (uint32_t)id->task;

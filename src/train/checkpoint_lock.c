@@ -281,6 +281,7 @@ static double wait_for_sign(const char *path, const struct lock_owner *holder,
                             const struct lock_owner *self, const struct stat *judged, double age)
 {
     const struct timespec second = { .tv_sec = 1 };
+
     if (!same_job(holder, self) || is_here(holder, self) || same_launcher(holder, self) ||
         strcmp(holder->restart, self->restart) != 0)
         return age;

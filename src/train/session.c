@@ -402,7 +402,7 @@ int session_open(struct session *session, const struct train_settings *settings,
                              (!settings->dry_run && probe_outputs(s, err) < 0) ||
                              open_journal(s, err) < 0, err) ||
         (s->resumed && settings->best != BEST_NONE && session_resume_best(s, err) < 0) ||
-        session_agree(s, session_check_shared(s, err) < 0, err) ||
+        session_check_shared(s, err) < 0 ||
         session_agree(s, check_data(s, err) < 0 ||
                              (s->given && order_check(s->given, comm, err) < 0), err) ||
         session_use_gpus(s, err) < 0 || session_usage_start(s, err) < 0)

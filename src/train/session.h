@@ -164,8 +164,8 @@ int session_precision(struct session *session, const char *path, const char *mad
 /* Nobody else is to write checkpoints into the directory; rank 0. */
 int session_lock(struct session *session, struct err *err);
 void session_unlock(struct session *session);
-/* Once rank 0 has locked it: do all ranks see that directory? */
-int session_check_shared(const struct session *session, struct err *err);
+/* Once rank 0 has locked it: do all ranks see that directory? Collective. */
+int session_check_shared(struct session *session, struct err *err);
 /* With --resume, the newest checkpoint that is whole: the same for all ranks; else the one of
  * --resume-from. Collective.
  */

@@ -4,7 +4,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/err.h"
 #include "base/file.h"
@@ -240,28 +239,59 @@ int session_lock(struct session *session, struct err *err)
     return s->lock ? 0 : -1;
 }
 
-/* Seconds: what a node knows of a directory on another one may be as old. */
-#define LATE 30
+/* Seconds: what a node knows of a directory on a network file system may be as old. */
+#define LATE 60
 
-int session_check_shared(const struct session *session, struct err *err)
+static bool has_text(const char *path, const void *text, size_t size)
 {
-    const struct session *s = session;
-    const struct timespec moment = { .tv_nsec = 100000000 };
-    char *lock;
-    int bad = -1;
+    struct err ignored = { 0 };
+    struct file_map map;
+    bool same;
 
-    if (s->rank == 0 || !s->settings.checkpoint || s->settings.dry_run)
+    if (file_map_open(path, &map, &ignored) < 0)
+        return false;
+    same = map.size == size && size > 0 && memcmp(map.data, text, size) == 0;
+    file_map_close(&map);
+    return same;
+}
+
+/* The same file is there, not one that an earlier run left on a disk of this node. */
+static int await_lock(const struct session *s, const char *lock, const void *text, size_t size,
+                      struct err *err)
+{
+    const struct timespec moment = { .tv_nsec = 100000000 };
+
+    for (int i = 0; i < LATE * 10; i++) {
+        if (has_text(lock, text, size))
+            return 0;
+        nanosleep(&moment, NULL);
+    }
+    return err_set(err, "%s: is not what rank 0 sees there: checkpoints need a file system that all "
+                   "nodes share", s->settings.checkpoint);
+}
+
+int session_check_shared(struct session *session, struct err *err)
+{
+    struct session *s = session;
+    struct file_map map = { 0 };
+    char *lock;
+    void *text;
+    size_t size;
+    int bad;
+
+    if (s->size == 1 || !s->settings.checkpoint || s->settings.dry_run)
         return 0;
     lock = mem_printf("%s/lock", s->settings.checkpoint);
-    for (int i = 0; bad && i < LATE * 10; i++) {
-        bad = access(lock, F_OK);
-        if (bad)
-            nanosleep(&moment, NULL);
-    }
+    bad = session_agree(s, s->rank == 0 && file_map_open(lock, &map, err) < 0, err);
+    text = s->rank == 0 ? (void *)map.data : NULL;
+    size = s->rank == 0 ? map.size : 0;
+    bad = bad || session_agreed(s, comm_broadcast(s->comm, 0, &text, &size, err), err);
+    bad = bad || session_agree(s, s->rank > 0 && await_lock(s, lock, text, size, err) < 0, err);
+    if (s->rank > 0)
+        free(text);
+    file_map_close(&map);
     free(lock);
-    return bad ? err_set(err, "%s: is not what rank 0 sees there: checkpoints need a file system that "
-                         "all nodes share", s->settings.checkpoint)
-               : 0;
+    return bad ? -1 : 0;
 }
 
 void session_unlock(struct session *session)

@@ -157,12 +157,18 @@ static bool ask(int asker, const char *question, void *to, size_t size)
 
     if (asker <= 0 || send(asker, question, length, MSG_NOSIGNAL) != (ssize_t)length)
         return false;
-    while (poll(&wait, 1, PATIENCE) == 1 && (n = recv(asker, text, sizeof(text), 0)) > 0)
+    for (;;) {
+        int ready = poll(&wait, 1, PATIENCE);
+
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready != 1 || (n = recv(asker, text, sizeof(text), 0)) <= 0)
+            return false;
         if ((size_t)n == size) {
             memcpy(to, text, size);
             return true;
         }
-    return false;
+    }
 }
 
 void step_facts_ask_again(int asker, double *end)

@@ -140,7 +140,7 @@ END
     local said
     for said in NONE PATH,TASUKI_PKGLIBDIR; do
         rm -rf c
-        SLURM_EXPORT_ENV=$said run allocate -N2 -- "${training[@]}" --steps 4 --checkpoint c
+        SLURM_EXPORT_ENV=$said SRUN_EXPORT_ENV=$said run allocate -N2 -- "${training[@]}" --steps 4 --checkpoint c
         echo "$output"
         [ "$status" -eq 0 ]
         [[ "$output" == *"2 nodes, 1 rank on each"*"2 ranks of 2"* ]]
@@ -172,7 +172,7 @@ END
 @test "a second SIGINT ends a run at once, for good; what else was left of launchers goes with it" {
     local launcher
     mkdir -p c/.fate-1-2-0
-    touch -d '1 hour ago' c/.fate-1-2-0
+    touch -d '2 hours ago' c/.fate-1-2-0
     TASUKI_TEST_DELAY=1:500000 allocate -N2 -- "${training[@]}" --steps 16 --checkpoint c \
         --log log >out 2>&1 3>&- &
     job=$!
