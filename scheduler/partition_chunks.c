@@ -42,6 +42,12 @@ bool chunks_allowed(const struct plan_request *r)
     return !r->schedule && !r->list && !r->policy && !r->block_stage;
 }
 
+bool chunks_searched(const struct plan_request *r)
+{
+    return chunks_allowed(r) ||
+           (request_chunks(r) > 1 && !r->list && !r->policy && !r->block_stage);
+}
+
 int chunking_most(const struct search *s, int lists)
 {
     int most = s->table->n / lists;
@@ -56,6 +62,8 @@ bool is_chunking(const struct search *s, const struct chunking *f)
     const struct plan_request *r = s->request;
     int stages = f->lists * f->chunks;
 
+    if (r->schedule && !r->list && (f->kind != least_schedule(r) || f->chunks != request_chunks(r)))
+        return false;
     for (int i = 0; i < r->n_replicas; i++)
         if (r->replicas[i] != f->replicas)
             return false;
@@ -314,7 +322,7 @@ static double least_closed(const struct chunkings *all, struct chunking *f,
     if (keeps && is_chunking(s, f))
         least = m * work + (f->lists - 1) * sums->forward / 2;
     f->kind = SCHEDULE_INTERLEAVED;
-    f->chunks = chunking_most(s, f->lists);
+    f->chunks = s->request->schedule ? request_chunks(s->request) : chunking_most(s, f->lists);
     if (!keeps && recompute_most(s->request, f->kind) == PLAN_RECOMPUTE_FULL)
         work += sums->forward;
     else if (!keeps)
@@ -397,6 +405,8 @@ static struct candidate **cut_all(struct chunkings *all, int *n)
         f.chunks = 2;
         push_candidate(&list, n, s, &f);
         f.kind = SCHEDULE_INTERLEAVED;
+        if (s->request->schedule)
+            f.chunks = request_chunks(s->request);
         for (; f.chunks <= chunks; f.chunks += s->few || f.chunks < 4 ? 1 : f.chunks / 2)
             push_candidate(&list, n, s, &f);
     }
@@ -526,7 +536,7 @@ int search_beside_chunks(struct search *s, struct err *err)
     /* Where devices share cores others compute while one waits: there is little to win, and each
      * stage more is a message more.
      */
-    if (!chunks_allowed(s->request) || s->request->exhaustive ||
+    if (!chunks_searched(s->request) || s->request->exhaustive ||
         (s->slow > 1 && (s->n_found || !s->request->stages)))
         return 0;
     if (s->n_found)

@@ -614,6 +614,7 @@ static double bound_all(struct search *s, double upper, bool keep, bool all)
     size_t n = (size_t)s->cost->n_blocks;
     struct search *cuts = s->actual ? s->actual : s;
     bool zero = cuts->zero;
+    bool may = keep ? chunks_searched(s->request) : chunks_allowed(s->request);
     struct bounding b = { .search = s, .cuts = cuts, .bound = upper, .upper = upper, .keep = keep,
                           .flat = !s->actual && s->flat, .prunes = s->few && all,
                           .left = MOST_CUT, .each = mem_new(n, sizeof(struct trip)),
@@ -628,7 +629,7 @@ static double bound_all(struct search *s, double upper, bool keep, bool all)
 
     cuts->zero = s->zero;
     way_init(&b.way, s);
-    for (int i = 0; i < s->n_splits && chunks_allowed(s->request); i++) {
+    for (int i = 0; i < s->n_splits && may; i++) {
         struct chunking f = { .split = &s->splits[i] };
 
         b.share = 0;

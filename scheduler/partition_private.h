@@ -614,6 +614,8 @@ void search_chunks(struct search *search);
  * how stages are run.
  */
 bool chunks_allowed(const struct plan_request *request);
+/* Or are they asked for, and nothing says which block is where? */
+bool chunks_searched(const struct plan_request *request);
 /* Does the request allow it, and has the network as many stages? */
 bool is_chunking(const struct search *search, const struct chunking *chunking);
 /* Stages that each of so many devices may have. */

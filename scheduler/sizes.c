@@ -89,6 +89,15 @@ static double reading_seconds(const struct size_request *q,
                      : storage_seconds(storage, nodes, bytes, true);
 }
 
+/* There is none for these devices, and why. */
+static void refuse(struct size_row *row, const char *why)
+{
+    plan_free(row->plan);
+    row->plan = NULL;
+    row->refused = mem_strdup(why);
+    plain_line(row->refused);
+}
+
 static void fill(struct sizes *sizes, const struct cluster *part, struct size_row *row)
 {
     const struct size_request *q = &sizes->request;
@@ -98,8 +107,7 @@ static void fill(struct sizes *sizes, const struct cluster *part, struct size_ro
     row->devices = part->n_devices;
     row->plan = q->plan(q->user, part, &err);
     if (!row->plan) {
-        row->refused = mem_strdup(err.text);
-        plain_line(row->refused);
+        refuse(row, err.text);
         return;
     }
     if (q->staged && q->steps)
@@ -107,6 +115,10 @@ static void fill(struct sizes *sizes, const struct cluster *part, struct size_ro
             storage_seconds(&part->storage, row->nodes, q->data_bytes, false);
     row->reading = reading_seconds(q, &part->storage, row->nodes, row->plan->global_batch);
     row->step = dmax(row->plan->iteration_seconds, row->reading);
+    if (row->step <= 0) {
+        refuse(row, "by its costs the network takes no time");
+        return;
+    }
     row->steps = (double)(q->steps ? q->steps : 1) * row->step;
     fill_parts(q, row);
     row->node_hours = row->nodes * row->finish / 3600;

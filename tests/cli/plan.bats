@@ -1386,3 +1386,42 @@ refused() {
     refused 2 'no sample: no micro-batch that is allowed has as many samples as a stage has' \
         --replicas 3 --micro-batch-size 2
 }
+
+@test "a pinned zb-v is searched as where the schedule is left open" {
+    cat >cost.json <<'COST'
+{"schema": "tasuki-cost", "version": 1, "micro_batch": [1], "blocks": [
+ {"name": "a", "forward": [0.00186], "dgrad": [0.0035], "parameters": 0, "activations": [593000]},
+ {"name": "b", "forward": [0.00256], "dgrad": [0.00372], "parameters": 0, "activations": [545000],
+  "step": 0.000784},
+ {"name": "c", "forward": [0.0022], "dgrad": [0.00188], "parameters": 11900000,
+  "activations": [1890000]},
+ {"name": "d", "forward": [0.00357], "dgrad": [0.00191], "parameters": 0,
+  "activations": [2000000], "wgrad": [0.0018]},
+ {"name": "e", "forward": [0.00392], "dgrad": [0.00138], "parameters": 0,
+  "activations": [698000], "step": 5.59e-06}],
+ "edges": [{"from": "a", "to": "b", "value": "a", "bytes": [797000]},
+           {"from": "b", "to": "c", "value": "b", "bytes": [735000]},
+           {"from": "a", "to": "d", "value": "a", "bytes": [797000]},
+           {"from": "d", "to": "e", "value": "d", "bytes": [468000]}]}
+COST
+    for pins in "" "--schedule zb-v" "--schedule zb-v --stages 4 --micro-batches 1"; do
+        "$TASUKI" plan -q --cost cost.json --cluster flat:4,bandwidth=1e9,latency=1e-5 \
+            --global-batch 1 $pins -o plan.json
+        grep -o '"iteration_seconds": *[0-9.e-]*' plan.json | head -n 1
+        grep -q '"schedule": *"zb-v"' plan.json
+    done >seconds
+    cat seconds
+    [ "$(sort -u seconds | wc -l)" -eq 1 ]
+}
+
+@test "sizes of a network that takes no time are not compared" {
+    cat >cost.json <<'COST'
+{"schema": "tasuki-cost", "version": 1, "micro_batch": [1], "blocks": [
+ {"name": "a", "forward": [0], "dgrad": [0], "parameters": 0, "activations": [1000]}],
+ "edges": []}
+COST
+    run "$TASUKI" plan --cost cost.json --cluster flat:2,bandwidth=1e9 --global-batch 2 --gpus 1..2
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"no size has a plan; 1: by its costs the network takes no time" ]]
+}
