@@ -222,7 +222,8 @@ struct search {
     const struct plan_request *request;
     struct table *table;
     double state_bytes;     /* of the optimizer, for a 4-byte parameter */
-    double factor_fixed, factor_moving;     /* exact over estimated bytes, as found so far */
+    /* Exact over estimated bytes, as found so far; and of what is faster and does not fit, 0: none. */
+    double factor_fixed, factor_moving, short_fixed, short_moving;
     double memory;          /* limit in place of all others, where > 0 */
     int versions;           /* of the weights, see request_versions() */
     bool zero;              /* state is sharded */
@@ -792,9 +793,7 @@ double *search_widest(const struct search *search);
 /* The candidate as a plan, stages on the first devices in order. */
 struct plan *place(const struct cost *cost, const struct cluster *cluster,
                    const struct plan_request *request, const struct candidate *c);
-/* What simulate_seconds() wants of it: its stages' figures, and the names of their blocks, are left
- * out.
- */
+/* What simulate_seconds() wants of it: without its stages' figures, and the names of their blocks. */
 struct plan *place_roughly(const struct cost *cost, const struct cluster *cluster,
                            const struct plan_request *request, const struct candidate *c);
 

@@ -1425,3 +1425,20 @@ COST
     [ "$status" -eq 1 ]
     [[ "$output" == *"no size has a plan; 1: by its costs the network takes no time" ]]
 }
+
+# Estimates are less than what is compiled: the fastest plans by these do not fit.
+@test "where little memory is a plan is no slower than with its number of stages pinned" {
+    local memory free n
+    seconds() { sed -n 's/^ *"iteration_seconds": *\([0-9.e-]*\).*/\1/p' plan.json | head -n 1; }
+    for memory in 1215488 911616; do
+        go="plan -q $srcdir/etc/demo/digits.onnx --global-batch 64 --optimizer adam --cluster
+            tree:2x4,flops=1e12,memory-bandwidth=1e11,inside=1e10,across=1e9,latency=1e-6,memory=$memory"
+        "$TASUKI" $go -o plan.json
+        free=$(seconds)
+        for n in 2 3 4; do
+            "$TASUKI" $go --stages $n -o plan.json 2>/dev/null || continue
+            echo "$memory, $n stages: $(seconds), free $free"
+            awk -v a="$free" -v b="$(seconds)" 'BEGIN { exit !(a <= b * (1 + 1e-6)) }'
+        done
+    done
+}
