@@ -190,8 +190,10 @@ for host, device, rank in zip(start["hosts"], start["drives"], ranks):
         --schedule 1f1b --device cuda --checkpoint c --checkpoint-every 4 --log log >out 2>&1 3>&- &
     job=$!
     wait_until has_line log '^{"step":6,'
+    # Ranks, not the child by which one of them asks Slurm.
     mapfile -t before < <("$lab" run sh -c 'for process in $(pgrep -x tasuki); do
-        ! grep -qsz ^PMIX_RANK= /proc/$process/environ || echo $process
+        ! grep -qsz ^PMIX_RANK= /proc/$process/environ ||
+            pgrep -x tasuki | grep -qx "$(ps -o ppid= -p $process | tr -d " ")" || echo $process
     done')
     [ ${#before[@]} -eq 4 ]
     "$lab" run kill -KILL "${before[3]}"
