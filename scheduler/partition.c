@@ -612,14 +612,15 @@ static struct plan *find_tighter(struct search **search, struct plan *plan)
     if (!plan || was->short_fixed + was->short_moving <= 0 || was->request->policy || was->complete)
         return plan;
     for (int k = 0; k < (may_shard(was) ? 2 : 1); k++) {
-        struct search *s = search_with(table_use((*search)->table), was->cluster, was->request);
+        struct search *s = search_with(table_use(was->table), was->cluster, was->request);
         struct err ignored = { 0 };
         struct plan *other = NULL;
 
         s->zero = zero != (k == 1);
         s->factor_fixed = fixed;
         s->factor_moving = moving;
-        s->unsharded = (*search)->unsharded;
+        if (s->zero)
+            s->unsharded = was->zero ? was->unsharded : plan->iteration_seconds;
         if (!survey(s, &ignored))
             other = find(s, &ignored);
         if (is_faster(other, plan->iteration_seconds)) {
@@ -637,9 +638,7 @@ static struct plan *find_tighter(struct search **search, struct plan *plan)
 
 static struct plan *find_best(struct search **search, struct err *err)
 {
-    struct plan *plan = find_once(search, err);
-
-    return find_tighter(search, plan);
+    return find_tighter(search, find_once(search, err));
 }
 
 /* Estimates may be too large, too: what is compiled decides. '*search' is kept where none fits. */

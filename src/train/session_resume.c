@@ -285,7 +285,7 @@ int session_check_shared(struct session *session, struct err *err)
     bad = session_agree(s, s->rank == 0 && file_map_open(lock, &map, err) < 0, err);
     text = s->rank == 0 ? (void *)map.data : NULL;
     size = s->rank == 0 ? map.size : 0;
-    bad = bad || session_agreed(s, comm_broadcast(s->comm, 0, &text, &size, err), err);
+    bad = bad || comm_broadcast(s->comm, 0, &text, &size, err);
     bad = bad || session_agree(s, s->rank > 0 && await_lock(s, lock, text, size, err) < 0, err);
     if (s->rank > 0)
         free(text);
