@@ -334,8 +334,8 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     }
     code = launcher_end_tries(&l, code, err);
     launcher_requeue(&l, code);
-    /* A node may be lost before Slurm knows that submit's script is over, which ends the guard, too. */
-    if (!launcher_is_of_submit())
+    /* A node may be lost before Slurm knows that its script is over, which ends the guard, too. */
+    if (!launcher_is_script())
         launcher_end_guard(&l);
     forget_fates(&l);
     launcher_forget_order(&l);

@@ -64,7 +64,6 @@ struct launcher {
     char *bind;                 /* what ranks are told (train/bind.h); NULL: srun binds them */
     char *order;                /* file: the node of each rank; NULL: as Slurm does it */
     int told;                   /* the signal to end, 0 */
-    bool heard;                 /* SIGUSR1 came, as to submit's script, which hands it on */
     bool at_once;               /* by a second SIGINT */
     bool noticed;               /* that was, or came before it, SIGUSR1, or the launcher itself saw
                                  * that the limit is near */
@@ -176,13 +175,10 @@ int launcher_end_tries(struct launcher *l, int code, struct err *err);
  * counts, then. False: too many have brought no new checkpoint.
  */
 bool launcher_may_start_again(struct launcher *l);
-/* Have a batch job started again that ends so, where there is more to do, its script does not see to
- * that (TASUKI_REQUEUE=script; it cannot after SIGTERM alone), and Slurm has not ended it; says so.
- * A controller that is away is waited for.
+/* Have a batch job started again that ends so, where there is more to do and Slurm has not ended it;
+ * says so. A controller that is away is waited for.
  */
 void launcher_requeue(struct launcher *l, int code);
-/* Is the script submit's, which sees to that, and is over soon after the launcher? */
-bool launcher_is_of_submit(void);
 
 /* When the limit is near, as Slurm has it now; is it? */
 void launcher_note_time(struct launcher *l, const struct slurm_facts *facts);
@@ -192,6 +188,8 @@ bool launcher_time_is_over(struct launcher *l);
  * or its node.
  */
 void launcher_guard(struct launcher *l);
+/* Does the job end with this process? As with submit's script, which becomes it. */
+bool launcher_is_script(void);
 void launcher_end_guard(struct launcher *l);
 /* Is this process that one? Then its work. */
 bool launcher_is_guard(void);

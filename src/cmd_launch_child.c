@@ -37,7 +37,7 @@ static void on_child(int number)
 }
 
 /* Blocked, they wait until they are asked for. SIGCHLD without a handler would be dropped; SIGHUP,
- * where nohup has it ignored, is to be.
+ * where nohup has it ignored, is to be; SIGUSR1, where submit's script has, not.
  */
 void launcher_take_signals(void)
 {
@@ -51,6 +51,7 @@ void launcher_take_signals(void)
     if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler == SIG_IGN)
         sigdelset(&set, SIGHUP);
     sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGUSR1, SIG_DFL);
     /* Whoever reads what it says may leave. */
     signal(SIGPIPE, SIG_IGN);
 }
@@ -71,8 +72,7 @@ int launcher_next_signal(double seconds)
 void launcher_note_signal(struct launcher *l, int number)
 {
     l->told = number;
-    l->heard = l->heard || number == SIGUSR1;
-    l->noticed = l->noticed || l->heard;
+    l->noticed = l->noticed || number == SIGUSR1;
 }
 
 bool launcher_pause(struct launcher *l, double seconds)

@@ -76,10 +76,17 @@ static bool has_guard(struct launcher *l)
     return false;
 }
 
+bool launcher_is_script(void)
+{
+    const char *pid = getenv("SLURM_TASK_PID");
+
+    return pid && strtol(pid, NULL, 10) == (long)getpid();
+}
+
 void launcher_guard(struct launcher *l)
 {
     struct launcher_words words = { .variable = "TASUKI_GUARD", .value = l->home,
-                                    .outlives = launcher_is_of_submit() };
+                                    .outlives = launcher_is_script() };
     const char *node;
 
     if (!l->home || has_guard(l))

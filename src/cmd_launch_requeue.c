@@ -17,28 +17,17 @@
 #define ASK_EVERY 3
 #define MOST_REFUSALS 2     /* by one that has just come back, too */
 
-bool launcher_is_of_submit(void)
-{
-    const char *who = getenv("TASUKI_REQUEUE");
-
-    return who && strcmp(who, "script") == 0;
-}
-
-/* SIGTERM comes from Slurm, of a job that it has ended, or from someone who wants this node, of one
- * that runs: only Slurm knows which, so it is never left to the script. Of a run without checkpoints
- * nothing would be left, unless it had no step yet.
- */
-static bool is_wanted(const struct launcher *l, int code, bool by_term)
+/* Of a run without checkpoints nothing would be left, unless it had no step yet. */
+static bool is_wanted(const struct launcher *l, int code)
 {
     if (code != EXIT_REQUEUE || (l->told == SIGINT && !l->noticed))
         return false;
-    if (!l->checkpoint && l->steps > 0)
-        return false;
-    return by_term || !launcher_is_of_submit();
+    return l->checkpoint || l->steps == 0;
 }
 
 /* Is it a batch job, as this process was begun in, that may be started again? One that has just run
- * into its limit may, one that was cancelled not.
+ * into its limit may, one that was cancelled not. SIGTERM comes from Slurm, of a job that it has ended,
+ * or from someone who wants this node, of one that runs: only Slurm knows which.
  */
 static int ask(const struct launcher *l, const char *node, bool *may, struct err *err)
 {
@@ -71,12 +60,10 @@ void launcher_requeue(struct launcher *l, int code)
 {
     const char *node = getenv("SLURMD_NODENAME");
     double end = clock_now() + PATIENCE;
-    /* The script that hears of SIGUSR1, too, sees to it. */
-    bool by_term = l->told == SIGTERM && !l->heard, said = false;
-    bool counts = by_term && !l->noticed;
+    bool counts = l->told == SIGTERM && !l->noticed, said = false;
     int refusals = 0;
 
-    if (!node || !is_wanted(l, code, by_term))
+    if (!node || !is_wanted(l, code))
         return;
     for (;;) {
         struct err err = { 0 };

@@ -200,15 +200,14 @@ bare() {
     done
 }
 
-# To the script alone, as who shuts a node down may, of submit's; and to all there is of one that is
-# the launcher itself.
+# To the launcher alone, as who shuts a node down may; and to all there is of a job.
 @test "a job that is told by SIGTERM to leave its node is started again, and goes on, with the same curve" {
     local id
     "$TASUKI" train "${training[@]}" --ranks-in-process 2 --steps 16 --log alone -q
     export TASUKI_TEST_DELAY=1:30000
     id=$(submit "${training[@]}" --steps 16 --nodes 2 --ntasks-per-node 1 --directory run)
     wait_until has_line run/log.jsonl '^{"step":2,'
-    "$lab" at n1 pkill -TERM -o -f slurm_script
+    "$lab" at n1 pkill -TERM -o -x tasuki
     lets_end "$id"
     [ "$(restarts "$id")" -eq 1 ]
     goes_on_where_it_was "$id" 1

@@ -58,7 +58,7 @@ teardown() {
     cat run/job-"$id".out
     in_state "$id" COMPLETED
     [ "$(grep -c 'resuming from' run/job-"$id".out)" -eq 2 ]
-    grep -q 'to be continued, restart 1' run/job-"$id".out
+    grep -q "job $id: to be continued; Slurm is asked" run/job-"$id".out
     same_losses run/log.jsonl alone
 }
 
@@ -132,7 +132,8 @@ is_another_guard() {
     id=$(submit "${training[@]}" --steps 6 --stages 2 --replicas 1,1 --nodes 2 --ntasks-per-node 1 \
         --directory run -- --hold)
     "$lab" run scancel "$id"
-    sed -i 's|^exit "$code"|touch over; until [ -e cut ]; do sleep 0.1; done; &|' run/job.sh
+    sed -i 's|^exec .*|(SLURM_TASK_PID=$BASHPID; &); touch over; until [ -e cut ]; do sleep 0.1; done|' \
+        run/job.sh
     id=$("$lab" run sbatch --parsable run/job.sh)
     wait_until test -e over
     wait_until is_another_guard ''
@@ -382,7 +383,7 @@ and of the *.jsonl below $PWD that were looked at none names it: give the file o
     "$lab" run scancel -b -s USR1 "$id"
     wait_until in_state "$id" PENDING
     cat run/job-"$id".out
-    grep -q 'digits: to be continued, restart 1' run/job-"$id".out
+    grep -q "job $id: to be continued; Slurm is asked" run/job-"$id".out
     "$lab" run scancel "$id"
 }
 

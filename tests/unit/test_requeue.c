@@ -92,7 +92,6 @@ static int set_up(void **state)
     batch_host = "n1";
     may_requeue = is_same_start = gets_on = true;
     setenv("SLURMD_NODENAME", "n1", 1);
-    unsetenv("TASUKI_REQUEUE");
     return 0;
 }
 
@@ -143,34 +142,27 @@ static void one_that_is_done_or_was_ended_is_not(void **state)
     assert_int_equal(asked, 1);
 }
 
-static void one_that_is_told_to_leave_is_whoever_sees_to_others(void **state)
+static void one_that_is_told_to_leave_is_unless_that_brings_nothing(void **state)
 {
     struct launcher told = trains;
 
     (void)state;
     told.told = SIGTERM;
     assert_int_equal(restarts_of(told, EXIT_REQUEUE), 1);
-    setenv("TASUKI_REQUEUE", "script", 1);
-    assert_int_equal(restarts_of(told, EXIT_REQUEUE), 1);
-    /* Its own notice the script does not see, but for SIGUSR1, which it hands on. */
-    told.noticed = true;
-    assert_int_equal(restarts_of(told, EXIT_REQUEUE), 1);
-    told.heard = true;
-    assert_int_equal(restarts_of(told, EXIT_REQUEUE), 0);
-    told.noticed = told.heard = gets_on = false;
+    gets_on = false;
     assert_int_equal(restarts_of(told, EXIT_REQUEUE), 0);
     assert_int_equal(asked, 1);
+    /* Its limit is near: that is no start in vain. */
+    told.noticed = true;
+    assert_int_equal(restarts_of(told, EXIT_REQUEUE), 1);
 }
 
-static void one_whose_script_does_it_that_may_not_or_goes_on_elsewhere_is_not(void **state)
+static void one_that_may_not_or_goes_on_elsewhere_is_not(void **state)
 {
     static const enum answer_kind list[] = { ANSWER_YES, ANSWER_YES };
 
     (void)state;
     answers = list;
-    setenv("TASUKI_REQUEUE", "script", 1);
-    assert_int_equal(restarts_of(trains, EXIT_REQUEUE), 0);
-    unsetenv("TASUKI_REQUEUE");
     may_requeue = false;
     assert_int_equal(restarts_of(trains, EXIT_REQUEUE), 0);
     may_requeue = true;
@@ -219,8 +211,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_job_that_has_more_to_do_is_started_again, set_up),
         cmocka_unit_test_setup(one_that_is_done_or_was_ended_is_not, set_up),
-        cmocka_unit_test_setup(one_that_is_told_to_leave_is_whoever_sees_to_others, set_up),
-        cmocka_unit_test_setup(one_whose_script_does_it_that_may_not_or_goes_on_elsewhere_is_not,
+        cmocka_unit_test_setup(one_that_is_told_to_leave_is_unless_that_brings_nothing, set_up),
+        cmocka_unit_test_setup(one_that_may_not_or_goes_on_elsewhere_is_not,
                                set_up),
         cmocka_unit_test_setup(a_controller_that_is_away_is_waited_for_also_past_the_limits_signal,
                                set_up),
