@@ -333,7 +333,12 @@ int launcher_run(const struct options *options, char *const *words, struct err *
         code = (int)err->code;
     }
     code = launcher_end_tries(&l, code, err);
-    launcher_requeue(&l, code);
+    /* Before what becomes of the job. */
+    if (code == EXIT_REQUEUE && err->text[0]) {
+        log_warning("%s", err->text);
+        *err = (struct err){ 0 };
+    }
+    code = launcher_requeue(&l, code);
     /* A node may be lost before Slurm knows that its script is over, which ends the guard, too. */
     if (!launcher_is_script())
         launcher_end_guard(&l);

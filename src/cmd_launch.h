@@ -175,10 +175,11 @@ int launcher_end_tries(struct launcher *l, int code, struct err *err);
  * counts, then. False: too many have brought no new checkpoint.
  */
 bool launcher_may_start_again(struct launcher *l);
-/* Have a batch job started again that ends so, where there is more to do and Slurm has not ended it;
- * says so. A controller that is away is waited for.
+/* Have a batch job started again that ends with this code, where there is more to do and Slurm has not
+ * ended it; says so, or why not, and returns the code to end with. A controller that is away is waited
+ * for.
  */
-void launcher_requeue(struct launcher *l, int code);
+int launcher_requeue(struct launcher *l, int code);
 
 /* When the limit is near, as Slurm has it now; is it? */
 void launcher_note_time(struct launcher *l, const struct slurm_facts *facts);

@@ -6,23 +6,30 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "cmd_launch.h"
 #include "scheduler/slurm/slurm.h"
 
 #define PATIENCE 300        /* seconds for a controller that is away */
 #define ASK_EVERY 3
 #define MOST_REFUSALS 2     /* by one that has just come back, too */
+#define PATIENCE_OF_COMMAND 60      /* whether it was refused it does not tell */
 
 /* Of a run without checkpoints nothing would be left, unless it had no step yet. */
 static bool is_wanted(const struct launcher *l, int code)
 {
-    if (code != EXIT_REQUEUE || (l->told == SIGINT && !l->noticed))
+    if (code != EXIT_REQUEUE || (!l->checkpoint && l->steps > 0))
         return false;
-    return l->checkpoint || l->steps == 0;
+    if (l->told != SIGINT || l->noticed)
+        return true;
+    log_info("job %s is not started again, after SIGINT: from its last checkpoint goes on who submits its "
+             "script again", l->job);
+    return false;
 }
 
 /* Is it a batch job, as this process was begun in, that may be started again? One that has just run
@@ -32,14 +39,19 @@ static bool is_wanted(const struct launcher *l, int code)
 static int ask(const struct launcher *l, const char *node, bool *may, struct err *err)
 {
     struct slurm_facts *facts = slurm_ask_job(l->job, err);
-    bool is_running, is_late;
+    bool is_running, is_late, is_here, may_once;
 
     if (!facts)
         return -1;
     is_running = strcmp(facts->state, "running") == 0;
     is_late = strcmp(facts->state, "timed out") == 0;
-    *may = facts->requeue > 0 && strcmp(facts->batch_host, node) == 0 && (is_running || is_late);
+    is_here = strcmp(facts->batch_host, node) == 0 && (is_running || is_late);
+    may_once = facts->requeue > 0;
     slurm_facts_free(facts);
+    if (is_here && !may_once)
+        log_warning("job %s is not started again: it may not be requeued (--no-requeue, or JobRequeue=0 of "
+                    "slurm.conf); from its last checkpoint goes on who submits its script again", l->job);
+    *may = is_here && may_once;
     return *may && is_running ? slurm_has_node(l->job, node, may, err) : 0;
 }
 
@@ -50,13 +62,61 @@ static bool is_ended(struct launcher *l, double seconds)
     return launcher_pause(l, seconds) && l->told != SIGUSR1;
 }
 
+static void say_given_up(const struct launcher *l, const char *why)
+{
+    log_warning("job %s is not started again: %s", l->job, why);
+}
+
+static void say_asked(const struct launcher *l)
+{
+    log_info("job %s: to be continued; Slurm is asked to start it again", l->job);
+}
+
+static bool scontrol_requeues(const struct launcher *l)
+{
+    struct launcher_words words = { 0 };
+    double end = clock_now() + PATIENCE_OF_COMMAND;
+    int code = EXIT_FAILED;
+    pid_t child;
+
+    launcher_add(&words, mem_strdup("scontrol"));
+    launcher_add(&words, mem_strdup("requeue"));
+    launcher_add(&words, mem_strdup(l->job));
+    child = launcher_start(l, &words, STDERR_FILENO);
+    while (child > 0 && !launcher_ended(child, &code)) {
+        if (clock_now() > end) {
+            launcher_kill(child, SIGKILL);
+            return false;
+        }
+        launcher_next_signal(0.1);      /* none changes what is asked for now */
+    }
+    return child > 0 && code == 0;
+}
+
+/* Without libslurm: by Slurm's own command, which says why where it fails. */
+static void requeue_by_command(struct launcher *l, const char *why)
+{
+    double end = clock_now() + PATIENCE_OF_COMMAND;
+
+    if (l->told == SIGTERM && !l->noticed) {
+        log_warning("job %s is not started again: was it Slurm that ended it? %s", l->job, why);
+        return;
+    }
+    while (!scontrol_requeues(l))
+        if (clock_now() > end || is_ended(l, ASK_EVERY)) {
+            say_given_up(l, "scontrol could not have that done");
+            return;
+        }
+    say_asked(l);
+}
+
 static bool is_over(const struct err *err, int *refusals, double end)
 {
     *refusals += !slurm_is_away(err);
     return *refusals >= MOST_REFUSALS || clock_now() > end;
 }
 
-void launcher_requeue(struct launcher *l, int code)
+int launcher_requeue(struct launcher *l, int code)
 {
     const char *node = getenv("SLURMD_NODENAME");
     double end = clock_now() + PATIENCE;
@@ -64,32 +124,39 @@ void launcher_requeue(struct launcher *l, int code)
     int refusals = 0;
 
     if (!node || !is_wanted(l, code))
-        return;
+        return code;
     for (;;) {
         struct err err = { 0 };
         bool may = false;
         int bad = ask(l, node, &may, &err);
 
         if (!bad && !may)
-            return;
+            return code;
         if (!bad && counts && !launcher_may_start_again(l)) {
             log_warning("job %s is not started again: %" PRId64 " restarts brought no new checkpoint "
                         "(--max-restarts)", l->job, l->tries.vain);
-            return;
+            return EXIT_FAILED;
         }
         counts = counts && bad;
         if (!bad && slurm_start_again(l->job, &err) == 0) {
-            log_info("job %s: to be continued; Slurm is asked to start it again", l->job);
-            return;
+            say_asked(l);
+            return code;
+        }
+        if (slurm_is_absent(&err)) {
+            requeue_by_command(l, err.text);
+            return code;
         }
         if (is_over(&err, &refusals, end)) {
-            log_warning("job %s is not started again: %s", l->job, err.text);
-            return;
+            say_given_up(l, err.text);
+            return code;
         }
         if (!said)
-            log_warning("%s; it is asked again, for up to %d seconds", err.text, PATIENCE);
+            log_warning("%s; it is asked again, %s", err.text,
+                        slurm_is_away(&err) ? "for minutes" : "once");
         said = true;
-        if (is_ended(l, ASK_EVERY))
-            return;
+        if (is_ended(l, ASK_EVERY)) {
+            say_given_up(l, "a signal to end came first");
+            return code;
+        }
     }
 }

@@ -22,10 +22,11 @@ struct err;
 #define SLURM_DRIVER_SYMBOL "tasuki_slurm_driver"
 
 /* 'number' of an error: the controller knows of no such job, which is its answer; it could not be asked
- * now, and may be later.
+ * now, and may be later; nor ever, from here: there is no libslurm.
  */
 #define SLURM_NO_JOB ESRCH
 #define SLURM_AWAY EAGAIN
+#define SLURM_ABSENT ENOSYS
 
 /* "123", "123_4" of an array, "123+1" of a heterogeneous job. */
 struct slurm_job_id {

@@ -163,6 +163,8 @@ static json_t *ask(struct question *question, struct err *err)
     struct apart child;
 
     question->driver = load_driver(err);
+    if (!question->driver)
+        err->number = SLURM_ABSENT;
     if (!question->driver || check_configuration(err) ||
         apart_run(answer, question, PATIENCE, true, &child, err))
         return NULL;
@@ -205,6 +207,11 @@ bool slurm_no_job(const struct err *err)
 bool slurm_is_away(const struct err *err)
 {
     return err->number == SLURM_AWAY;
+}
+
+bool slurm_is_absent(const struct err *err)
+{
+    return err->number == SLURM_ABSENT;
 }
 
 struct slurm_facts *slurm_ask_partition(const char *partition, struct err *err)

@@ -24,6 +24,8 @@ struct slurm_facts *slurm_ask_job(const char *job, struct err *err);
 bool slurm_no_job(const struct err *err);
 /* Or could its controller not be asked, now? */
 bool slurm_is_away(const struct err *err);
+/* Or is there nothing here to ask it with? */
+bool slurm_is_absent(const struct err *err);
 /* "": the one that jobs go to which name none. */
 struct slurm_facts *slurm_ask_partition(const char *partition, struct err *err);
 

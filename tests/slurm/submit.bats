@@ -387,6 +387,30 @@ and of the *.jsonl below $PWD that were looked at none names it: give the file o
     "$lab" run scancel "$id"
 }
 
+@test "a job goes on also where there is no libslurm; one that may not be requeued says so" {
+    local id modules=$PWD/modules
+    mkdir modules
+    cp "$TASUKI_PKGLIBDIR"/tasuki-mpi.so modules
+    export TASUKI_TEST_DELAY=1:30000
+    id=$(TASUKI_PKGLIBDIR=$modules submit "${training[@]}" --steps 1000 --nodes 1 \
+        --ntasks-per-node 1 --directory run)
+    wait_until has_line run/log.jsonl '^{"step":2,'
+    "$lab" run scancel -b -s USR1 "$id"
+    wait_until in_state "$id" PENDING
+    cat run/job-"$id".out
+    [ "$(restarts "$id")" -eq 1 ]
+    grep -q "job $id: to be continued; Slurm is asked" run/job-"$id".out
+    "$lab" run scancel "$id"
+    id=$(submit "${training[@]}" --steps 1000 --nodes 1 --ntasks-per-node 1 --directory once \
+        -- --no-requeue)
+    wait_until has_line once/log.jsonl '^{"step":2,'
+    "$lab" run scancel -b -s USR1 "$id"
+    wait_until ended "$id"
+    cat once/job-"$id".out
+    in_state "$id" FAILED
+    grep -q "job $id is not started again: it may not be requeued" once/job-"$id".out
+}
+
 @test "nodes are chosen within the partition's limits, ranks by sockets, and it is said why" {
     run submit "${training[@]}" --steps 6 --stages 1 --nodes auto --partition small --dry-run \
         --cluster tree:4x2,inside=1e9,across=1e9

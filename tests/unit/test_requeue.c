@@ -11,7 +11,7 @@
 #include "cmd_launch.h"
 #include "scheduler/slurm/slurm.h"
 
-enum answer_kind { ANSWER_YES, ANSWER_AWAY, ANSWER_NO };
+enum answer_kind { ANSWER_YES, ANSWER_AWAY, ANSWER_NO, ANSWER_ABSENT };
 
 static const enum answer_kind *answers;
 static int asked, pauses, restarts, signal_at, signal_is;
@@ -25,7 +25,7 @@ static int answer(struct err *err)
     if (kind == ANSWER_YES)
         return 0;
     err_set(err, "it is not told");
-    err->number = kind == ANSWER_AWAY ? SLURM_AWAY : 0;
+    err->number = kind == ANSWER_AWAY ? SLURM_AWAY : kind == ANSWER_ABSENT ? SLURM_ABSENT : 0;
     return -1;
 }
 
@@ -56,6 +56,49 @@ int slurm_has_node(const char *job, const char *node, bool *has, struct err *err
 bool slurm_is_away(const struct err *err)
 {
     return err->number == SLURM_AWAY;
+}
+
+bool slurm_is_absent(const struct err *err)
+{
+    return err->number == SLURM_ABSENT;
+}
+
+/* A command that fails so often. */
+static int commands, failures;
+
+void launcher_add(struct launcher_words *words, char *word)
+{
+    static const char *const list[] = { "scontrol", "requeue", "7" };
+
+    assert_string_equal(word, list[words->n++]);
+    free(word);
+}
+
+pid_t launcher_start(const struct launcher *l, struct launcher_words *words, int output)
+{
+    (void)l;
+    (void)output;
+    assert_int_equal(words->n, 3);
+    return ++commands;
+}
+
+bool launcher_ended(pid_t child, int *code)
+{
+    *code = child <= failures;
+    return true;
+}
+
+bool launcher_kill(pid_t child, int number)
+{
+    (void)child;
+    (void)number;
+    return true;
+}
+
+int launcher_next_signal(double seconds)
+{
+    (void)seconds;
+    return 0;
 }
 
 int slurm_start_again(const char *job, struct err *err)
@@ -97,11 +140,13 @@ static int set_up(void **state)
 
 static char folder[] = "c";
 
+static int code_after;
+
 static int restarts_of(struct launcher l, int code)
 {
     l.job = "7";
     asked = restarts = 0;
-    launcher_requeue(&l, code);
+    code_after = launcher_requeue(&l, code);
     return restarts;
 }
 
@@ -149,9 +194,11 @@ static void one_that_is_told_to_leave_is_unless_that_brings_nothing(void **state
     (void)state;
     told.told = SIGTERM;
     assert_int_equal(restarts_of(told, EXIT_REQUEUE), 1);
+    assert_int_equal(code_after, EXIT_REQUEUE);
     gets_on = false;
     assert_int_equal(restarts_of(told, EXIT_REQUEUE), 0);
     assert_int_equal(asked, 1);
+    assert_int_equal(code_after, EXIT_FAILED);
     /* Its limit is near: that is no start in vain. */
     told.noticed = true;
     assert_int_equal(restarts_of(told, EXIT_REQUEUE), 1);
@@ -206,17 +253,39 @@ static void one_that_refuses_is_asked_twice(void **state)
     assert_int_equal(asked, 2);
 }
 
+static void without_libslurm_the_command_does_it(void **state)
+{
+    static const enum answer_kind list[] = { ANSWER_ABSENT };
+    struct launcher l = trains;
+
+    (void)state;
+    answers = list;
+    commands = 0;
+    failures = 1;
+    assert_int_equal(restarts_of(l, EXIT_REQUEUE), 0);
+    assert_int_equal(code_after, EXIT_REQUEUE);
+    assert_int_equal(commands, 2);
+    assert_int_equal(pauses, 1);
+    /* Nobody knows who has ended the job. */
+    l.told = SIGTERM;
+    restarts_of(l, EXIT_REQUEUE);
+    assert_int_equal(commands, 2);
+    l.noticed = true;
+    restarts_of(l, EXIT_REQUEUE);
+    assert_int_equal(commands, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_job_that_has_more_to_do_is_started_again, set_up),
         cmocka_unit_test_setup(one_that_is_done_or_was_ended_is_not, set_up),
         cmocka_unit_test_setup(one_that_is_told_to_leave_is_unless_that_brings_nothing, set_up),
-        cmocka_unit_test_setup(one_that_may_not_or_goes_on_elsewhere_is_not,
-                               set_up),
+        cmocka_unit_test_setup(one_that_may_not_or_goes_on_elsewhere_is_not, set_up),
         cmocka_unit_test_setup(a_controller_that_is_away_is_waited_for_also_past_the_limits_signal,
                                set_up),
         cmocka_unit_test_setup(one_that_refuses_is_asked_twice, set_up),
+        cmocka_unit_test_setup(without_libslurm_the_command_does_it, set_up),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
