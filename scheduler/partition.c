@@ -25,6 +25,8 @@
 #define SMALL 1000
 /* Of the plans that were found so many are looked at with the optimizer's state in shards, too. */
 #define MOST_SHARDED 6
+/* Of an iteration. */
+#define LONG_STEP 0.01
 #define EXHAUSTIVE_PLANS 10000000
 /* Differences below this are noise of the arithmetic. */
 #define SAME 1e-9
@@ -80,8 +82,9 @@ static void set_breadth(struct search *s)
     int size = s->table->n * s->cluster->n_devices;
 
     s->few = size <= FEW;
-    s->slack = s->few ? 1.5 : size <= MODERATE ? 1.2 : 1.02;
-    s->most_found = s->few ? 200 : size <= MODERATE ? 60 : 24;
+    s->some = size <= SOME;
+    s->slack = s->some ? 1.5 : size <= MODERATE ? 1.2 : 1.02;
+    s->most_found = s->some ? 200 : size <= MODERATE ? 60 : 24;
 }
 
 static void fill_kinds(struct search *s)
@@ -297,7 +300,7 @@ static int search_all(struct search *s, struct err *err)
 
 int search_rank(struct search *s, struct err *err)
 {
-    if (!s->few && request_chunks(s->request) == 1)
+    if (!s->some && request_chunks(s->request) == 1)
         search_drop_doubles(s);
     for (int i = 0; i < s->n_found && !s->request->policy; i++) {
         struct split *split = &s->splits[search_split(s, s->found[i])];
@@ -473,21 +476,33 @@ static struct plan *find(struct search *s, struct err *err)
     return NULL;
 }
 
-bool search_has_state(const struct search *s)
-{
-    return s->state_bytes > 0 || s->request->offload;
-}
-
-/* May the plan have the optimizer's state in shards, though nobody asks for it? */
+/* May the plan have the optimizer's state in shards, though nobody asks for it? Updates are, too: it
+ * may help where there is no state.
+ */
 static bool may_shard(const struct search *s)
 {
-    return s->request->zero == PLAN_ZERO_ANY && !s->request->policy && search_has_state(s);
+    return s->request->zero == PLAN_ZERO_ANY && !s->request->policy;
 }
 
-/* Are plans that do looked for on their own? Where memory was short, or there are few. */
-static bool searches_shards(const struct search *s)
+/* Does the step take so much of the fastest that others may be faster, once it is shared out? */
+static bool steps_long(struct search *s)
 {
-    return may_shard(s) && (s->tight || s->complete);
+    const struct candidate *c = s->n_found && isfinite(s->found[0]->seconds) ? s->found[0] : NULL;
+    double most = 0;
+
+    for (int i = 0; c && i < c->n_stages; i++) {
+        struct interval_cost own;
+
+        candidate_slowest(s, c, i, &own);
+        most = dmax(most, s->slow * own.step);
+    }
+    return c && most > LONG_STEP * c->seconds;
+}
+
+/* Are plans that do looked for on their own? Where memory was short, steps are long, or there are few. */
+static bool searches_shards(struct search *s)
+{
+    return may_shard(s) && (s->tight || s->complete || steps_long(s));
 }
 
 static struct search *search_beside(const struct search *all)
@@ -528,7 +543,7 @@ static struct plan *shard_found(const struct search *all, double unsharded,
     }
     search_drop_doubles(s);
     search_sort_closed(s);
-    while (s->n_found > MOST_SHARDED && !s->few)
+    while (s->n_found > MOST_SHARDED && !s->some)
         candidate_free(s->found[--s->n_found]);
     if (search_simulate(s, err) || search_settle(s, err))
         return NULL;
@@ -550,6 +565,23 @@ static struct plan *find_beside(struct search *s, const struct search *other,
             return NULL;
     }
     return find(s, err);
+}
+
+/* Is its plan the one to take, where both have one: what was tried before what was not, as in a search of
+ * its own, then the faster?
+ */
+static bool beats(const struct search *s, const struct plan *plan, const struct search *than,
+                  const struct plan *other)
+{
+    int untried = 2 * s->request->n_tried;
+    int own = search_tried(s, s->taken), others = search_tried(than, than->taken);
+
+    if (own == others)
+        return is_faster(plan, other->iteration_seconds);
+    if (own < untried && others < untried)
+        return own < others;
+    return own < others ? other->iteration_seconds * s->request->doubt >= plan->iteration_seconds
+                        : plan->iteration_seconds * s->request->doubt < other->iteration_seconds;
 }
 
 /* The best plan, with the optimizer's state in shards where nothing else fits, or what does is
@@ -582,7 +614,7 @@ static struct plan *find_once(struct search **search, struct err *err)
         sharded = find_beside(s, all, plan, &with);
     else if (!s && plan && may_shard(all))
         sharded = shard_found(all, plan->iteration_seconds, &s, &with);
-    if (!s || (plan && !is_faster(sharded, plan->iteration_seconds)) ||
+    if (!s || (plan && (!sharded || !beats(s, sharded, all, plan))) ||
         (!sharded && without.code)) {
         plan_free(sharded);
         search_free(s);
@@ -623,7 +655,7 @@ static struct plan *find_tighter(struct search **search, struct plan *plan)
             s->unsharded = was->zero ? was->unsharded : plan->iteration_seconds;
         if (!survey(s, &ignored))
             other = find(s, &ignored);
-        if (is_faster(other, plan->iteration_seconds)) {
+        if (other && beats(s, other, *search, plan)) {
             plan_free(plan);
             search_free(*search);
             *search = was = s;

@@ -24,6 +24,9 @@
 #define MOST_LOOKED_FEW 1000
 #define MAX_EFFORT_FEW 400000
 #define SLACK_FEW 1.05
+/* Moved are so many that are not alike, and of these no one that takes so many times as long. */
+#define MOST_STARTS 12
+#define FAR 1.1
 /* Moves that make a device faster by less are noise of the arithmetic. */
 #define SAME 1e-9
 
@@ -389,7 +392,7 @@ static void push_candidate(struct candidate ***list, int *n, struct search *s,
     }
 }
 
-/* Every number of chunks, of many some. */
+/* Every number of chunks, of many some. The first chunkings are then those of the fastest. */
 static struct candidate **cut_all(struct chunkings *all, int *n)
 {
     struct search *s = all->search;
@@ -399,7 +402,7 @@ static struct candidate **cut_all(struct chunkings *all, int *n)
     *n = 0;
     for (int i = 0; i < all->n && i < most; i++) {
         struct chunking f = all->items[i];
-        int chunks = chunking_most(s, f.lists);
+        int chunks = chunking_most(s, f.lists), before = *n;
 
         f.kind = SCHEDULE_ZB_V;
         f.chunks = 2;
@@ -409,7 +412,12 @@ static struct candidate **cut_all(struct chunkings *all, int *n)
             f.chunks = request_chunks(s->request);
         for (; f.chunks <= chunks; f.chunks += s->few || f.chunks < 4 ? 1 : f.chunks / 2)
             push_candidate(&list, n, s, &f);
+        all->items[i].closed = INFINITY;
+        for (int k = before; k < *n; k++)
+            all->items[i].closed = dmin(all->items[i].closed, list[k]->closed);
     }
+    if (all->n)
+        qsort(all->items, (size_t)all->n, sizeof(*all->items), by_closed);
     return list;
 }
 
@@ -439,10 +447,12 @@ static bool may_win(const struct chunkings *all, const struct candidate *c)
     return candidate_least(all->search, c) < all->best;
 }
 
-/* By its closed form. */
+/* By its closed form, which others like it may be slower than; they need not be alike where few are. */
 static bool is_promising(const struct chunkings *all, const struct candidate *c)
 {
-    return c->closed * dmax(all->off[c->schedule], all->least) < slack(all->search) * all->best;
+    double off = all->search->few ? 0 : all->off[c->schedule];
+
+    return c->closed * dmax(off, all->least) < slack(all->search) * all->best;
 }
 
 /* Simulate it where that is 'worth' it; takes it, to what was found where it fits. */
@@ -473,13 +483,19 @@ static int look_at(struct chunkings *all, struct candidate *c, bool worth, struc
     return 0;
 }
 
+/* Real steps may have shown it to be the fastest. */
+static bool was_tried(const struct search *s, const struct candidate *c)
+{
+    return search_tried(s, c) < 2 * s->request->n_tried;
+}
+
 static int look_at_even(struct chunkings *all, struct candidate *c, struct err *err)
 {
-    bool may = may_win(all, c);
+    bool tried = was_tried(all->search, c), may = may_win(all, c) || tried;
 
     if (may && even_again(all->search, &c))
-        may = may_win(all, c);
-    return look_at(all, c, may && is_promising(all, c), err);
+        may = may_win(all, c) || tried;
+    return look_at(all, c, may && (is_promising(all, c) || tried), err);
 }
 
 static int look_at_moved(struct chunkings *all, struct candidate *c, struct err *err)
@@ -496,16 +512,29 @@ static bool is_late(const struct search *s, double before)
     return s->effort - before > (s->few ? MAX_EFFORT_FEW : MAX_EFFORT);
 }
 
-/* One cut of the best moved by a place, where that is better, as long as it is. */
-static int improve(struct search *s, double before, struct err *err)
+static bool is_like(const struct candidate *a, const struct candidate *b)
+{
+    return a->schedule == b->schedule && a->chunks == b->chunks && a->n_stages == b->n_stages &&
+           a->pipelines == b->pipelines && a->micro_batches == b->micro_batches;
+}
+
+/* The fastest like it: at the latest it itself. */
+static const struct candidate *best_like(const struct search *s, const struct candidate *c)
+{
+    int i = 0;
+
+    while (!is_like(s->found[i], c))
+        i++;
+    return s->found[i];
+}
+
+/* One cut of it moved by a place, where it is then faster, as long as it is. */
+static int improve_one(struct search *s, const struct candidate *from, double before, struct err *err)
 {
     struct chunkings all = { .search = s };
-    int start;
+    const struct candidate *next = from;
 
-    do {
-        const struct candidate *from = s->found[0];
-
-        start = s->n_found;
+    for (bool faster = true; faster; from = next) {
         for (int k = 1; k < from->n_stages; k++)
             for (int step = -1; step <= 1 && !is_late(s, before); step += 2) {
                 int at = table_cut(s->table, from->cuts[k]) + step;
@@ -521,8 +550,30 @@ static int improve(struct search *s, double before, struct err *err)
                     return -1;
             }
         search_sort(s);
-    } while (s->n_found > start && !is_late(s, before));
+        next = best_like(s, from);
+        faster = next->seconds < from->seconds * (1 - SAME) && !is_late(s, before);
+    }
     return 0;
+}
+
+/* The fastest with several stages of a device that are not alike, where they are not far behind. */
+static int improve(struct search *s, double before, struct err *err)
+{
+    const struct candidate *starts[MOST_STARTS];
+    int most = s->few ? MOST_STARTS : 1, n = 0, bad = 0;
+
+    for (int i = 0; i < s->n_found && n < most; i++) {
+        const struct candidate *c = s->found[i];
+        bool seen = c->chunks < 2 || !(c->seconds < FAR * s->found[0]->seconds);
+
+        for (int k = 0; k < n && !seen; k++)
+            seen = is_like(c, starts[k]);
+        if (!seen)
+            starts[n++] = c;
+    }
+    for (int k = 0; k < n && !bad; k++)
+        bad = improve_one(s, starts[k], before, err);
+    return bad;
 }
 
 int search_beside_chunks(struct search *s, struct err *err)
@@ -549,18 +600,16 @@ int search_beside_chunks(struct search *s, struct err *err)
         qsort(list, (size_t)n, sizeof(*list), candidates_by_closed);
     for (int i = 0; i < n; i++)
         if (!bad && i < most && !is_late(s, before) &&
-            list[i]->closed * all.least < slack(s) * all.best)
+            (list[i]->closed * all.least < slack(s) * all.best || was_tried(s, list[i])))
             bad = look_at_even(&all, list[i], err);
         else
             candidate_free(list[i]);
     free(list);
-    free(all.items);
     search_sort(s);
     if (s->few && !bad)
-        search_cut_chunks(s);
-    return bad || search_settle(s, err) ||
-                   (s->n_found && s->found[0]->chunks > 1 && improve(s, before, err)) ||
-                   search_settle(s, err)
+        search_cut_chunks(s, all.n, all.items);
+    free(all.items);
+    return bad || search_settle(s, err) || improve(s, before, err) || search_settle(s, err)
                ? -1 : 0;
 }
 

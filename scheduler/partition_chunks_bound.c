@@ -575,7 +575,24 @@ static bool look_at_cuts(struct bounding *b, struct chunking *f)
     return !b->prunes || b->left >= 0;
 }
 
-/* All plans with one split and as many replicas. */
+/* All plans with one split, as many replicas and as many lists. */
+static void bound_lists(struct bounding *b, struct chunking *f, const struct chunking_sums *sums)
+{
+    double least = INFINITY, before = b->bound;
+
+    for (int v = 0; v < 2; v++) {
+        f->kind = v ? SCHEDULE_ZB_V : SCHEDULE_INTERLEAVED;
+        if (!schedule_suits(f->kind, f->lists, f->split->micro_batches, NULL))
+            least = dmin(least, tight_bound(b, f, sums) * (1 - SAME));
+    }
+    if (least >= before)
+        return;
+    if (look_at_cuts(b, f) && !b->keep)
+        b->bound = dmax(b->bound, least);
+    else if (!b->keep)
+        b->bound = dmin(b->bound, least);
+}
+
 static void bound_split(struct bounding *b, struct chunking *f)
 {
     const struct search *s = b->search;
@@ -589,28 +606,43 @@ static void bound_split(struct bounding *b, struct chunking *f)
         return;
     sums = chunking_sum(s->table, share);
     fill_ways(b, f);
-    for (f->lists = 2; f->lists <= devices && 2 * f->lists <= s->cost->n_blocks; f->lists++) {
-        double least = INFINITY, before = b->bound;
+    for (f->lists = 2; f->lists <= devices && 2 * f->lists <= s->cost->n_blocks; f->lists++)
+        bound_lists(b, f, sums);
+}
 
-        for (int v = 0; v < 2; v++) {
-            f->kind = v ? SCHEDULE_ZB_V : SCHEDULE_INTERLEAVED;
-            if (!schedule_suits(f->kind, f->lists, f->split->micro_batches, NULL))
-                least = dmin(least, tight_bound(b, f, sums) * (1 - SAME));
-        }
-        if (least >= before)
-            continue;
-        if (look_at_cuts(b, f) && !b->keep)
-            b->bound = dmax(b->bound, least);
-        else if (!b->keep)
-            b->bound = dmin(b->bound, least);
+static void bound_splits(struct bounding *b)
+{
+    const struct search *s = b->search;
+
+    for (int i = 0; i < s->n_splits; i++) {
+        struct chunking f = { .split = &s->splits[i] };
+
+        b->share = 0;
+        for (f.replicas = 1; 2 * f.replicas <= search_devices(s, f.split->pipelines) &&
+                             f.replicas <= f.split->micro_batch; f.replicas++)
+            bound_split(b, &f);
     }
 }
 
-/* The least that such a plan takes, where that is less than 'upper'; 'all': on all devices, as far as
- * there are few.
- */
-static double bound_all(struct search *s, double upper, bool keep, bool all)
+/* The same of these alone, in this order. */
+static void bound_chunkings(struct bounding *b, int n, const struct chunking *chunkings)
 {
+    for (int i = 0; i < n; i++) {
+        struct chunking f = chunkings[i];
+        int64_t share = candidate_share(f.split->micro_batch, f.replicas);
+
+        b->share = 0;
+        fill_ways(b, &f);
+        bound_lists(b, &f, chunking_sum(b->search->table, share));
+    }
+}
+
+/* The least that such a plan takes, where that is less than 'upper', as of these 'n' if there are any;
+ * 'all': on all devices, as far as there are few.
+ */
+static double bound_all(struct search *s, double upper, int n_kept, const struct chunking *kept, bool all)
+{
+    bool keep = kept;
     size_t n = (size_t)s->cost->n_blocks;
     struct search *cuts = s->actual ? s->actual : s;
     bool zero = cuts->zero;
@@ -629,14 +661,10 @@ static double bound_all(struct search *s, double upper, bool keep, bool all)
 
     cuts->zero = s->zero;
     way_init(&b.way, s);
-    for (int i = 0; i < s->n_splits && may; i++) {
-        struct chunking f = { .split = &s->splits[i] };
-
-        b.share = 0;
-        for (f.replicas = 1; 2 * f.replicas <= search_devices(s, f.split->pipelines) &&
-                             f.replicas <= f.split->micro_batch; f.replicas++)
-            bound_split(&b, &f);
-    }
+    if (may && keep)
+        bound_chunkings(&b, n_kept, kept);
+    else if (may)
+        bound_splits(&b);
     cuts->zero = zero;
     free(b.each);
     free(b.ways);
@@ -656,7 +684,7 @@ static double bound_all(struct search *s, double upper, bool keep, bool all)
 
 double partition_chunks_bound(struct search *s, double upper)
 {
-    return bound_all(s, upper, false, true) * (1 - SAME);
+    return bound_all(s, upper, 0, NULL, true) * (1 - SAME);
 }
 
 static double found_seconds(const struct search *s)
@@ -664,18 +692,20 @@ static double found_seconds(const struct search *s)
     return s->n_found ? s->found[0]->seconds : INFINITY;
 }
 
-void search_cut_chunks(struct search *s)
+void search_cut_chunks(struct search *s, int n, const struct chunking *chunkings)
 {
     struct search *least = s->mixed ? search_least_new(s) : NULL;
     bool tight = s->tight;
 
-    bound_all(least ? least : s, found_seconds(s), true, false);
+    if (n)
+        bound_all(least ? least : s, found_seconds(s), n, chunkings, false);
     search_sort(s);
     /* Of devices of several kinds each may want another stage. */
     if (least) {
         double effort = s->effort;
 
-        bound_all(least, found_seconds(s), true, true);
+        if (n)
+            bound_all(least, found_seconds(s), n, chunkings, true);
         search_least_free(least);
         s->effort = effort;
         search_sort(s);

@@ -49,9 +49,11 @@ static bool is_waited_for(const struct search *search, const struct candidate *c
     return waits;
 }
 
-/* Seconds of a micro-batch, and of what follows the last. */
+/* Seconds of a micro-batch, and of what follows the last; of a device that of all its stages, and how much
+ * of it is hidden.
+ */
 struct times {
-    double forward, work, message, tail;
+    double forward, work, message, tail, after, hidden;
 };
 
 static struct times times_of(struct search *search, const struct candidate *c, int s)
@@ -73,6 +75,20 @@ static struct times times_of(struct search *search, const struct candidate *c, i
     return times;
 }
 
+/* Of the stages of a device the first ends last: what follows those behind it, one after the other, has
+ * by then been going on; but under zb-v, where W is put off.
+ */
+static void add_tail(const struct candidate *c, struct times *list, const struct times *own)
+{
+    int lists = c->n_stages / c->chunks;
+    int64_t group = c->micro_batches < lists ? c->micro_batches : lists;
+
+    list->after += own->tail;
+    list->tail = dmax(list->tail, list->after - list->hidden);
+    if (c->schedule != SCHEDULE_ZB_V)
+        list->hidden += (double)group * (own->work - own->forward);
+}
+
 double chunks_closed(struct search *search, const struct candidate *c)
 {
     int lists = c->n_stages / c->chunks;
@@ -84,7 +100,7 @@ double chunks_closed(struct search *search, const struct candidate *c)
 
         list->work += own.work;
         list->message += own.message;
-        list->tail += own.tail;
+        add_tail(c, list, &own);
         most = dmax(most, dmax(list->work, list->message));
         tail = dmax(tail, list->tail);
         fill += own.message;

@@ -68,7 +68,7 @@ static bool is_option(const struct run *run, int r, int64_t most, int64_t last)
     if (request->n_replicas || share != last)
         return !request->n_replicas || listed;
     return run->search->zero &&
-           (run->search->few || r == most || candidate_share(run->b, r + 1) != share);
+           (run->search->some || r == most || candidate_share(run->b, r + 1) != share);
 }
 
 static void fill_options(struct run *run)
@@ -725,7 +725,7 @@ static void find_even_pipelines(struct run *run, bool keep)
             continue;
         even.options = &run->options[o];
         even.n_options = 1;
-        even.most_kept = run->search->few ? MAX_KEPT : MAX_KEPT_EVEN;
+        even.most_kept = run->search->some ? MAX_KEPT : MAX_KEPT_EVEN;
         dp_fill_bounds(&even);
         fill_lists(&even);
         run->found |= even.found;
@@ -742,7 +742,7 @@ static void find_pipelines(struct run *run)
     struct search *search = run->search;
     bool whole;
 
-    run->most = ((search->few ? MAX_LOOKED_FEW : MAX_LOOKED) - search->looked) / RUN_PART;
+    run->most = ((search->some ? MAX_LOOKED_FEW : MAX_LOOKED) - search->looked) / RUN_PART;
     whole = fill_lists(run);
     search->looked += run->looked < run->most ? run->looked : run->most;
     collect(run);

@@ -18,6 +18,8 @@
 /* Of small problems; and how often one is started again near the best. */
 #define MAX_EFFORT_FEW 1000000
 #define KICKS 24
+/* Of more of these. */
+#define MAX_EFFORT_SOME 300000
 /* Of stages with so many blocks every cut in two is tried, of so many devices every exchange. */
 #define MANY_BLOCKS 16
 #define MANY_DEVICES 16
@@ -29,9 +31,14 @@ struct climb {
     struct err *err;
 };
 
+static double most_effort(const struct search *s)
+{
+    return s->few ? MAX_EFFORT_FEW : s->some ? MAX_EFFORT_SOME : MAX_EFFORT;
+}
+
 static bool is_late(const struct search *s)
 {
-    return s->effort > (s->few ? MAX_EFFORT_FEW : MAX_EFFORT);
+    return s->effort > most_effort(s);
 }
 
 void search_share_effort(struct search *s, const struct search *other)
@@ -120,7 +127,7 @@ static bool go_schedules(struct climb *climb, const struct candidate *from)
 /* Go there where that is better; takes the candidate. */
 static bool go(struct climb *climb, struct candidate *c)
 {
-    struct candidate *others = climb->s->few && c->n_stages > 1 ? candidate_copy(c) : NULL;
+    struct candidate *others = climb->s->some && c->n_stages > 1 ? candidate_copy(c) : NULL;
     bool moved = go_as_it_is(climb, c) || (others && go_schedules(climb, others));
 
     candidate_free(others);
@@ -368,8 +375,8 @@ static bool move_split(struct climb *climb, int stage)
     return false;
 }
 
-/* Exchange the devices of two replicas, or of one and an idle device. */
-static void exchange(const struct search *s, struct candidate *c, int x, int y)
+/* Its own list of devices; how many these are. */
+static int list_devices(const struct search *s, struct candidate *c)
 {
     int each = candidate_devices(c), all = candidate_pipelines(c) * each;
 
@@ -380,6 +387,14 @@ static void exchange(const struct search *s, struct candidate *c, int x, int y)
             devices[i] = candidate_device(c, s->cluster, i / each, i % each);
         c->devices = devices;
     }
+    return all;
+}
+
+/* Exchange the devices of two replicas, or of one and an idle device. */
+static void exchange(const struct search *s, struct candidate *c, int x, int y)
+{
+    int all = list_devices(s, c);
+
     for (int i = 0; i < all; i++)
         c->devices[i] = c->devices[i] == x ? y : c->devices[i] == y ? x : c->devices[i];
 }
@@ -412,6 +427,21 @@ static bool move_device(struct climb *climb)
     return false;
 }
 
+/* From the other end: nodes may be of unequal size. */
+static bool move_all_devices(struct climb *climb)
+{
+    struct candidate *c;
+    int all;
+
+    if (!climb->s->some)
+        return false;
+    c = candidate_copy(climb->best);
+    all = list_devices(climb->s, c);
+    for (int i = 0; i < all; i++)
+        c->devices[i] = climb->s->cluster->n_devices - 1 - c->devices[i];
+    return go(climb, c);
+}
+
 /* The first change around a stage that helps. */
 static bool move_around(struct climb *climb, int stage)
 {
@@ -420,7 +450,7 @@ static bool move_around(struct climb *climb, int stage)
 
     /* Neighbours, and where there is little to try, all: one between may have no room. */
     for (int other = 0; other < climb->best->n_stages; other++)
-        if ((climb->s->few ? other != stage : abs(other - stage) == 1) &&
+        if ((climb->s->some ? other != stage : abs(other - stage) == 1) &&
             (move_block(climb, stage, other) || move_block(climb, other, stage)))
             return true;
     return (free_replicas && move_replica(climb, stage)) ||
@@ -436,7 +466,7 @@ static bool step(struct climb *climb)
     for (int i = 0; i < n && i < MAX_STAGES_MOVED && !moved; i++)
         moved = move_around(climb, order[i]);
     free(order);
-    return moved || move_device(climb);
+    return moved || move_device(climb) || move_all_devices(climb);
 }
 
 /* Another one of as many pipelines, stages and micro-batches was started from. */
@@ -493,24 +523,81 @@ static struct candidate *kicked(const struct search *s, const struct candidate *
     return c;
 }
 
-/* Each with the schedule that suits it best: what zb-h1 and zb gain decides where to start. */
+/* A candidate, the least that any schedule of it takes, and what one may: zb runs W of each stage twice
+ * where devices would wait.
+ */
+struct promise {
+    int found;
+    double least, about;
+};
+
+static struct promise promise_of(struct search *s, int i)
+{
+    struct candidate late = *s->found[i];
+    double hidden = 0, least;
+
+    late.schedule = SCHEDULE_ZB;
+    late.budget = 2;
+    least = candidate_least(s, &late);
+    for (int k = 1; k < late.n_stages; k++) {
+        struct interval_cost own;
+
+        candidate_slowest(s, &late, k, &own);
+        hidden += 2 * s->slow * own.wgrad;
+    }
+    return (struct promise){ i, least, dmax(least, late.seconds - hidden) };
+}
+
+static int by_promise(const void *a, const void *b)
+{
+    const struct promise *x = a, *y = b;
+
+    if (x->about < y->about || x->about > y->about)
+        return x->about < y->about ? -1 : 1;
+    return x->found - y->found;
+}
+
+/* With the schedule that suits it best. */
+static int reschedule_one(struct search *s, int i, struct err *err)
+{
+    struct climb climb = { s, s->found[i], false, err };
+    struct candidate *was;
+
+    if (!climb.best->exact && search_evaluate(s, climb.best, true, err))
+        return -1;
+    was = candidate_copy(climb.best);
+    while (!climb.failed && move_schedule(&climb))
+        ;
+    s->found[i] = climb.best;
+    /* Compiled it may be the one that fits. */
+    if (s->request->memory_of && !candidate_same(was, climb.best))
+        search_add(s, was);
+    else
+        candidate_free(was);
+    return climb.failed ? -1 : 0;
+}
+
+/* What zb-h1 and zb gain decides where to start. Those that may gain most come first. */
 static int reschedule(struct search *s, struct err *err)
 {
-    for (int i = 0; i < s->n_found && s->few && !is_late(s); i++) {
-        struct climb climb = { s, s->found[i], false, err };
+    double most = s->effort + most_effort(s) / 4, best = INFINITY;
+    struct promise *order = mem_new((size_t)s->n_found + 1, sizeof(*order));
+    int n = 0, bad = 0;
 
-        if (isinf(climb.best->seconds) || climb.best->n_stages == 1)
+    for (int i = 0; i < s->n_found && s->some; i++)
+        if (isfinite(s->found[i]->seconds) && s->found[i]->n_stages > 1)
+            order[n++] = promise_of(s, i);
+    if (n)
+        qsort(order, (size_t)n, sizeof(*order), by_promise);
+    for (int k = 0; k < n && !bad && s->effort < most; k++) {
+        if (order[k].least >= best)
             continue;
-        if (!climb.best->exact && search_evaluate(s, climb.best, true, err))
-            return -1;
-        while (!climb.failed && move_schedule(&climb))
-            ;
-        s->found[i] = climb.best;
-        if (climb.failed)
-            return -1;
+        bad = reschedule_one(s, order[k].found, err);
+        best = dmin(best, s->found[order[k].found]->seconds);
     }
+    free(order);
     search_sort(s);
-    return 0;
+    return bad;
 }
 
 /* The fastest that are not alike. */
@@ -542,7 +629,7 @@ int search_improve(struct search *s, struct err *err)
         if (climb_from(s, candidate_copy(starts[i]), err))
             return -1;
     search_sort(s);
-    for (int i = 0; i < KICKS && s->few && s->found[0]->n_stages > 1 && !is_late(s); i++) {
+    for (int i = 0; i < KICKS && s->some && s->found[0]->n_stages > 1 && !is_late(s); i++) {
         int near = i % 2 ? (int)draw(&state, s->n_found) : 0;
 
         if (climb_from(s, kicked(s, s->found[near], &state), err))

@@ -91,7 +91,7 @@ void search_orders(struct search *s)
     int n = s->cost->n_blocks, *order = mem_new((size_t)n, sizeof(*order));
 
     /* Pins are by the order of the cost file. */
-    for (unsigned seed = 0; s->few && !s->request->block_stage &&
+    for (unsigned seed = 0; s->some && !s->request->block_stage &&
                             seed < (s->n_found ? ORDERS : MORE_ORDERS); seed++) {
         fill_order(s->cost, seed, order);
         if (!is_sorted(order, n))

@@ -26,7 +26,8 @@
  */
 #define MAX_CUTS 256
 #define MOST_CUTS 256   /* that a table may have */
-#define FEW 128         /* times devices: with so few, more of all is tried */
+#define FEW 128         /* times devices: with so few, more of all is tried, */
+#define SOME 512        /* with so many, of most */
 /* On any cluster with so few all plans are gone through, however many these are. */
 #define EXHAUSTIVE_BLOCKS 8
 #define EXHAUSTIVE_DEVICES 4
@@ -248,7 +249,7 @@ struct search {
                              * the cluster has them */
     double slow;            /* of computing, while all devices are busy */
     double best;            /* closed form of the best candidate yet */
-    bool few;               /* cuts and devices: more of all is tried */
+    bool few, some;         /* cuts and devices: more of all is tried, of most */
     double slack;           /* times the best: candidates up to there are worth a simulation */
     int most_found;         /* and so many of them */
     long looked;            /* intervals, by partition_dp(), see there */
@@ -538,10 +539,6 @@ struct search *search_least_new(struct search *search);
 void search_least_free(struct search *search);
 /* How much faster devices are than the slowest kind, on average. */
 double search_mean_speed(const struct search *search);
-/* Is there state of the optimizer whose shards are less for a device to keep, or to have its step wait
- * for?
- */
-bool search_has_state(const struct search *search);
 /* Devices that each pipeline may have. */
 int search_devices(const struct search *search, int pipelines);
 void search_free(struct search *search);
@@ -634,8 +631,10 @@ void chunking_place(const struct search *search, const struct chunking *chunking
 struct candidate *chunking_new(struct search *search, const struct chunking *chunking);
 /* Of all blocks at a share. */
 const struct chunking_sums *chunking_sum(struct table *table, int64_t share);
-/* Every way to cut where there are few; what is faster is added to what was found, sorted. */
-void search_cut_chunks(struct search *search);
+/* Every way to cut where there are few, in the order of these; what is faster is added to what was found,
+ * sorted.
+ */
+void search_cut_chunks(struct search *search, int n, const struct chunking *chunkings);
 /* Takes the candidate, to what was found. */
 void search_add(struct search *search, struct candidate *c);
 /* Simulate the best of these, where allowed, and add them to what was found, sorted. -1: error. */

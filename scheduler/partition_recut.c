@@ -335,7 +335,7 @@ int search_recut(struct search *s, struct err *err)
 {
     int n = s->n_found, taken[MOST_RECUT], n_taken = 0;
 
-    if (s->few || s->versions > 1 || s->request->list || s->request->block_stage ||
+    if (s->versions > 1 || s->request->list || s->request->block_stage ||
         s->table->ideals)
         return 0;
     for (int i = 0; i < n && n_taken < MOST_RECUT; i++) {

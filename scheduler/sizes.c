@@ -10,9 +10,6 @@
 #include "base/mem.h"
 #include "base/plain.h"
 
-/* Of an efficiency: less is noise of the arithmetic. */
-#define SAME 1e-9
-
 /* Devices of the first so many nodes; 0: there are fewer. A cluster without nodes has one. */
 static int devices_of(const struct cluster *c, int nodes)
 {
@@ -165,8 +162,8 @@ bool size_dips(const struct sizes *sizes, int i)
     const struct size_row *row = &sizes->rows[i];
 
     return i > 0 && i + 1 < sizes->n && row[-1].plan && row->plan && row[1].plan &&
-           row->efficiency < row[-1].efficiency * (1 - SAME) &&
-           row->efficiency < row[1].efficiency * (1 - SAME);
+           row->efficiency < row[-1].efficiency * (1 - SIZES_DIP) &&
+           row->efficiency < row[1].efficiency * (1 - SIZES_DIP);
 }
 
 static void compare(struct sizes *sizes)

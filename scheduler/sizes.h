@@ -70,6 +70,8 @@ struct sizes {
 
 /* Of sizes that finish within this much of the fastest the one with fewest node-hours is best. */
 #define SIZES_NEAR 0.05
+/* A dip is that much less efficient than both sizes beside it: forecasts do not tell less apart. */
+#define SIZES_DIP 0.01
 
 /* Each size is the first so many nodes or devices. NULL where the cluster has fewer. */
 struct sizes *sizes_new(const struct cluster *cluster, const struct size_request *request,
@@ -83,7 +85,7 @@ const char *size_part_name(enum size_part part);
 enum size_part size_grows(const struct size_row *row, const struct size_row *other);
 /* The same of the steps' seconds, summed over the devices. */
 enum size_part size_wastes(const struct size_row *row, const struct size_row *other);
-/* Is its efficiency below those of the sizes before and behind it? */
+/* Is its efficiency below those of the sizes before and behind it, by SIZES_DIP? */
 bool size_dips(const struct sizes *sizes, int i);
 json_t *sizes_to_json(const struct sizes *sizes);
 
