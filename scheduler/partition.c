@@ -476,12 +476,15 @@ static struct plan *find(struct search *s, struct err *err)
     return NULL;
 }
 
-/* May the plan have the optimizer's state in shards, though nobody asks for it? Updates are, too: it
- * may help where there is no state.
- */
+bool search_has_state(const struct search *s)
+{
+    return s->state_bytes > 0 || s->request->offload;
+}
+
+/* May the plan have the optimizer's state in shards, though nobody asks for it? */
 static bool may_shard(const struct search *s)
 {
-    return s->request->zero == PLAN_ZERO_ANY && !s->request->policy;
+    return s->request->zero == PLAN_ZERO_ANY && !s->request->policy && search_has_state(s);
 }
 
 /* Does the step take so much of the fastest that others may be faster, once it is shared out? */

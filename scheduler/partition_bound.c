@@ -183,7 +183,7 @@ static double bound_of(struct search *s, double simple, double upper)
     /* What the search has come to doubt may fit. */
     s->factor_fixed = dmin(1, fixed);
     s->factor_moving = dmin(1, moving);
-    s->zero |= s->request->zero == PLAN_ZERO_ANY;
+    s->zero |= s->request->zero == PLAN_ZERO_ANY && search_has_state(s);
     bound = dmax(simple, partition_relaxed(s, upper));
     bound = partition_by_distance(s, bound, upper);
     bound = dmax(simple, partition_chunks_bound(s, bound));

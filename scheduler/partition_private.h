@@ -539,6 +539,8 @@ struct search *search_least_new(struct search *search);
 void search_least_free(struct search *search);
 /* How much faster devices are than the slowest kind, on average. */
 double search_mean_speed(const struct search *search);
+/* Is there state of the optimizer, of which shards are less to keep, or to have a step wait for? */
+bool search_has_state(const struct search *search);
 /* Devices that each pipeline may have. */
 int search_devices(const struct search *search, int pipelines);
 void search_free(struct search *search);
@@ -631,9 +633,7 @@ void chunking_place(const struct search *search, const struct chunking *chunking
 struct candidate *chunking_new(struct search *search, const struct chunking *chunking);
 /* Of all blocks at a share. */
 const struct chunking_sums *chunking_sum(struct table *table, int64_t share);
-/* Every way to cut where there are few, in the order of these; what is faster is added to what was found,
- * sorted.
- */
+/* Every way to cut these, in order, where there are few; what is faster is added to what was found. */
 void search_cut_chunks(struct search *search, int n, const struct chunking *chunkings);
 /* Takes the candidate, to what was found. */
 void search_add(struct search *search, struct candidate *c);

@@ -89,7 +89,7 @@ static bool is_far(const struct search *s, const struct candidate *c)
 {
     double closed;
 
-    if (s->some || !s->flat || s->complete || s->slow > 1 || s->request->policy ||
+    if (s->few || !s->flat || s->complete || s->slow > 1 || s->request->policy ||
         s->request->memory_of || request_chunks(s->request) > 1)
         return false;
     closed = s->splits[search_split(s, c)].closed;

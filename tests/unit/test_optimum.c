@@ -258,8 +258,11 @@ static struct fastest fastest(const struct problem *p, bool zero)
 /* Of all plans, with ZeRO-1 or without. */
 static struct fastest fastest_of(const struct problem *p)
 {
-    struct fastest result = fastest(p, false), sharded = fastest(p, true);
+    struct fastest result = fastest(p, false), sharded;
 
+    if (p->cost->optimizer_bytes_per_parameter <= 0)
+        return result;
+    sharded = fastest(p, true);
     return (struct fastest){ fmin(result.plain, sharded.plain),
                              fmin(result.chunks, sharded.chunks) };
 }
@@ -356,7 +359,7 @@ static void no_bound_is_above_what_it_bounds(void **state)
             struct search *search = search_new(p.cost, p.cluster, &p.request);
             double plain, chunks;
 
-            search->zero = true;
+            search->zero = p.cost->optimizer_bytes_per_parameter > 0;
             plain = fmax(partition_relaxed(search, 3 * f.plain),
                          partition_by_distance(search, f.plain / 1e3, 3 * f.plain));
             chunks = partition_chunks_bound(search, 3 * f.plain);
