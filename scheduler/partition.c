@@ -17,7 +17,7 @@
 #define MAX_TIGHTENINGS 8
 /* Exact over estimated bytes that move, at least, see etc/bench/memory/run. */
 #define LEAST_EXACT 0.75
-/* With FEW cuts times devices more candidates are simulated, and with so many some more: what
+/* With SOME cuts times devices more candidates are simulated, and with so many a few more: what
  * zb-h1 and zb gain is not in the closed form.
  */
 #define MODERATE 1024
@@ -564,7 +564,8 @@ static struct plan *find_beside(struct search *s, const struct search *other,
         double most = plan->iteration_seconds * (s->zero ? 1 - SAME : 1 + SAME);
 
         search_share_effort(s, other);
-        if (refine(s, err) || found_seconds(s) <= 0 || found_seconds(s) > most)
+        if (refine(s, err) || found_seconds(s) <= 0 ||
+            (found_seconds(s) > most && search_tried(s, s->found[0]) >= 2 * s->request->n_tried))
             return NULL;
     }
     return find(s, err);
@@ -573,8 +574,8 @@ static struct plan *find_beside(struct search *s, const struct search *other,
 /* Is its plan the one to take, where both have one: what was tried before what was not, as in a search of
  * its own, then the faster?
  */
-static bool beats(const struct search *s, const struct plan *plan, const struct search *than,
-                  const struct plan *other)
+static bool goes_before(const struct search *s, const struct plan *plan, const struct search *than,
+                        const struct plan *other)
 {
     int untried = 2 * s->request->n_tried;
     int own = search_tried(s, s->taken), others = search_tried(than, than->taken);
@@ -609,7 +610,7 @@ static struct plan *find_once(struct search **search, struct err *err)
         sharded = find(s, &with);
     plan = find_beside(all, s, sharded, &without);
     if (!s && searches_shards(all)) {
-        /* Memory turned out to be short. */
+        /* Memory turned out to be short, or steps to be long. */
         s = search_beside(all);
         survey(s, &with);
     }
@@ -617,7 +618,7 @@ static struct plan *find_once(struct search **search, struct err *err)
         sharded = find_beside(s, all, plan, &with);
     else if (!s && plan && may_shard(all))
         sharded = shard_found(all, plan->iteration_seconds, &s, &with);
-    if (!s || (plan && (!sharded || !beats(s, sharded, all, plan))) ||
+    if (!s || (plan && (!sharded || !goes_before(s, sharded, all, plan))) ||
         (!sharded && without.code)) {
         plan_free(sharded);
         search_free(s);
@@ -658,7 +659,7 @@ static struct plan *find_tighter(struct search **search, struct plan *plan)
             s->unsharded = was->zero ? was->unsharded : plan->iteration_seconds;
         if (!survey(s, &ignored))
             other = find(s, &ignored);
-        if (other && beats(s, other, *search, plan)) {
+        if (other && goes_before(s, other, *search, plan)) {
             plan_free(plan);
             search_free(*search);
             *search = was = s;

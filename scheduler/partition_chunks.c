@@ -392,7 +392,7 @@ static void push_candidate(struct candidate ***list, int *n, struct search *s,
     }
 }
 
-/* Every number of chunks, of many some. The first chunkings are then those of the fastest. */
+/* Every number of chunks, of many some. The chunkings are then sorted by the fastest of each. */
 static struct candidate **cut_all(struct chunkings *all, int *n)
 {
     struct search *s = all->search;

@@ -56,6 +56,8 @@ struct bounding {
     const struct chunking *chunking;    /* whose cuts are looked at */
     bool prunes;            /* these are not counted first, but left where a device has too much */
     double left;            /* ways to cut that may be looked at */
+    int n_first;
+    const struct chunking *first;
     struct places places;   /* once any is asked for */
     /* [blocks]: of the smallest share; [blocks + 1]: the shortest way to a block from this one on, and
      * back from there.
@@ -339,10 +341,10 @@ static double tight_bound(struct bounding *b, struct chunking *f, const struct c
 {
     double mean = mean_bound(b, f, sums);
 
-    if (mean * NEAR >= b->upper || !way_is_chain(&b->way))
+    if (b->keep || mean * NEAR >= b->upper || !way_is_chain(&b->way))
         return mean;
     set_sums(b, f);
-    for (double seconds = b->bound; seconds > mean && !b->keep; seconds /= STEP)
+    for (double seconds = b->bound; seconds > mean; seconds /= STEP)
         if (all_slower(b, f, seconds))
             return seconds < b->bound ? seconds : INFINITY;
     return mean;
@@ -593,6 +595,21 @@ static void bound_lists(struct bounding *b, struct chunking *f, const struct chu
         b->bound = dmin(b->bound, least);
 }
 
+/* With the first ones. */
+static bool was_looked_at(const struct bounding *b, const struct chunking *f)
+{
+    for (int i = 0; i < b->n_first; i++) {
+        const struct chunking *first = &b->first[i];
+
+        if (first->split->pipelines == f->split->pipelines &&
+            first->split->micro_batch == f->split->micro_batch &&
+            first->replicas == f->replicas && first->lists == f->lists)
+            return true;
+    }
+    return false;
+}
+
+/* All plans with one split and as many replicas. */
 static void bound_split(struct bounding *b, struct chunking *f)
 {
     const struct search *s = b->search;
@@ -607,7 +624,8 @@ static void bound_split(struct bounding *b, struct chunking *f)
     sums = chunking_sum(s->table, share);
     fill_ways(b, f);
     for (f->lists = 2; f->lists <= devices && 2 * f->lists <= s->cost->n_blocks; f->lists++)
-        bound_lists(b, f, sums);
+        if (!was_looked_at(b, f))
+            bound_lists(b, f, sums);
 }
 
 static void bound_splits(struct bounding *b)
@@ -624,11 +642,10 @@ static void bound_splits(struct bounding *b)
     }
 }
 
-/* The same of these alone, in this order. */
-static void bound_chunkings(struct bounding *b, int n, const struct chunking *chunkings)
+static void bound_first(struct bounding *b)
 {
-    for (int i = 0; i < n; i++) {
-        struct chunking f = chunkings[i];
+    for (int i = 0; i < b->n_first; i++) {
+        struct chunking f = b->first[i];
         int64_t share = candidate_share(f.split->micro_batch, f.replicas);
 
         b->share = 0;
@@ -637,19 +654,19 @@ static void bound_chunkings(struct bounding *b, int n, const struct chunking *ch
     }
 }
 
-/* The least that such a plan takes, where that is less than 'upper', as of these 'n' if there are any;
- * 'all': on all devices, as far as there are few.
+/* The least that such a plan takes, where that is less than 'upper'; 'all': on all devices, as far as
+ * there are few. The first ones are looked at before the others.
  */
-static double bound_all(struct search *s, double upper, int n_kept, const struct chunking *kept, bool all)
+static double bound_all(struct search *s, double upper, bool keep, bool all, int n_first,
+                        const struct chunking *first)
 {
-    bool keep = kept;
     size_t n = (size_t)s->cost->n_blocks;
     struct search *cuts = s->actual ? s->actual : s;
     bool zero = cuts->zero;
     bool may = keep ? chunks_searched(s->request) : chunks_allowed(s->request);
     struct bounding b = { .search = s, .cuts = cuts, .bound = upper, .upper = upper, .keep = keep,
                           .flat = !s->actual && s->flat, .prunes = s->few && all,
-                          .left = MOST_CUT, .each = mem_new(n, sizeof(struct trip)),
+                          .left = MOST_CUT, .n_first = n_first, .first = first, .each = mem_new(n, sizeof(struct trip)),
                           .ways = mem_new(n + 1, sizeof(struct trip)),
                           .slower = mem_new(n + 1, sizeof(double)),
                           .least = mem_new(n + 1, sizeof(double)),
@@ -661,10 +678,10 @@ static double bound_all(struct search *s, double upper, int n_kept, const struct
 
     cuts->zero = s->zero;
     way_init(&b.way, s);
-    if (may && keep)
-        bound_chunkings(&b, n_kept, kept);
-    else if (may)
+    if (may) {
+        bound_first(&b);
         bound_splits(&b);
+    }
     cuts->zero = zero;
     free(b.each);
     free(b.ways);
@@ -684,7 +701,7 @@ static double bound_all(struct search *s, double upper, int n_kept, const struct
 
 double partition_chunks_bound(struct search *s, double upper)
 {
-    return bound_all(s, upper, 0, NULL, true) * (1 - SAME);
+    return bound_all(s, upper, false, true, 0, NULL) * (1 - SAME);
 }
 
 static double found_seconds(const struct search *s)
@@ -697,15 +714,13 @@ void search_cut_chunks(struct search *s, int n, const struct chunking *chunkings
     struct search *least = s->mixed ? search_least_new(s) : NULL;
     bool tight = s->tight;
 
-    if (n)
-        bound_all(least ? least : s, found_seconds(s), n, chunkings, false);
+    bound_all(least ? least : s, found_seconds(s), true, false, n, chunkings);
     search_sort(s);
     /* Of devices of several kinds each may want another stage. */
     if (least) {
         double effort = s->effort;
 
-        if (n)
-            bound_all(least, found_seconds(s), n, chunkings, true);
+        bound_all(least, found_seconds(s), true, true, n, chunkings);
         search_least_free(least);
         s->effort = effort;
         search_sort(s);

@@ -20,7 +20,7 @@
  * with what it has; of what is left of these, one run has a part.
  */
 #define MAX_LOOKED 3000000
-#define MAX_LOOKED_FEW 20000000
+#define MAX_LOOKED_SOME 20000000
 #define RUN_PART 4
 
 static struct node_list *list_at(const struct run *run, int first, int devices)
@@ -742,7 +742,7 @@ static void find_pipelines(struct run *run)
     struct search *search = run->search;
     bool whole;
 
-    run->most = ((search->some ? MAX_LOOKED_FEW : MAX_LOOKED) - search->looked) / RUN_PART;
+    run->most = ((search->some ? MAX_LOOKED_SOME : MAX_LOOKED) - search->looked) / RUN_PART;
     whole = fill_lists(run);
     search->looked += run->looked < run->most ? run->looked : run->most;
     collect(run);

@@ -15,11 +15,10 @@
 #define MAX_EFFORT 150000
 /* Of that what counts of another search of the same problem. */
 #define MAX_SHARED (3 * MAX_EFFORT / 4)
-/* Of small problems; and how often one is started again near the best. */
+/* Of small problems, and of those that have SOME; and how often either is started again near the best. */
 #define MAX_EFFORT_FEW 1000000
-#define KICKS 24
-/* Of more of these. */
 #define MAX_EFFORT_SOME 300000
+#define KICKS 24
 /* Of stages with so many blocks every cut in two is tried, of so many devices every exchange. */
 #define MANY_BLOCKS 16
 #define MANY_DEVICES 16
@@ -433,7 +432,7 @@ static bool move_all_devices(struct climb *climb)
     struct candidate *c;
     int all;
 
-    if (!climb->s->some)
+    if (!climb->s->some || climb->s->flat)
         return false;
     c = candidate_copy(climb->best);
     all = list_devices(climb->s, c);
@@ -589,7 +588,7 @@ static int reschedule(struct search *s, struct err *err)
             order[n++] = promise_of(s, i);
     if (n)
         qsort(order, (size_t)n, sizeof(*order), by_promise);
-    for (int k = 0; k < n && !bad && s->effort < most; k++) {
+    for (int k = 0; k < n && !bad && s->effort < most && !is_late(s); k++) {
         if (order[k].least >= best)
             continue;
         bad = reschedule_one(s, order[k].found, err);

@@ -160,7 +160,7 @@ static struct cost *narrowed_of(const struct cost *cost)
     return narrowed;
 }
 
-/* Is there something to gain by another order of the blocks that the search does not try itself? */
+/* Is there something to gain by another order of the blocks, of which the search tries few or none itself? */
 static bool is_reordered(const struct cost *cost, const struct cluster *cluster,
                          const struct plan_request *r)
 {

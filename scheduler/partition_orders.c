@@ -92,7 +92,7 @@ void search_orders(struct search *s)
 
     /* Pins are by the order of the cost file. */
     for (unsigned seed = 0; s->some && !s->request->block_stage &&
-                            seed < (s->n_found ? ORDERS : MORE_ORDERS); seed++) {
+                            seed < (s->n_found || !s->few ? ORDERS : MORE_ORDERS); seed++) {
         fill_order(s->cost, seed, order);
         if (!is_sorted(order, n))
             search_order(s, order);

@@ -463,7 +463,7 @@ double candidate_message(struct search *search, const struct candidate *c, int s
 double partition_closed(struct search *search, struct candidate *c);
 /* The same where devices have several stages, whatever the memory: over devices d with the work t_d
  * of all their stages, messages c_d and tails r_d
- *   T = M * max of max(t_d, c_d) + fill + max of r_d
+ *   T = M * max of max(t_d, c_d) + fill + max of r_d, less what is hidden of it
  * where the fill is what the first stages of all devices but the last take for a micro-batch, under
  * zb-v, which fills the end with W, their F; and all messages, which nothing hides while the
  * pipeline fills.
@@ -633,7 +633,7 @@ void chunking_place(const struct search *search, const struct chunking *chunking
 struct candidate *chunking_new(struct search *search, const struct chunking *chunking);
 /* Of all blocks at a share. */
 const struct chunking_sums *chunking_sum(struct table *table, int64_t share);
-/* Every way to cut these, in order, where there are few; what is faster is added to what was found. */
+/* Every way to cut, these first, where there are few; what is faster is added to what was found. */
 void search_cut_chunks(struct search *search, int n, const struct chunking *chunkings);
 /* Takes the candidate, to what was found. */
 void search_add(struct search *search, struct candidate *c);
@@ -714,7 +714,7 @@ struct plan *partition_any(const struct cost *cost, const struct cluster *cluste
 /* The same with the blocks in another topological order, too, where much less crosses its cuts than
  * those of the cost file's: what is read is there for a shorter time. That order does not depend on
  * the file's. Not where pins or rules of others are by the file's, nor where there are few cuts and
- * devices: there the search tries orders itself.
+ * devices: there the search tries many orders itself.
  */
 struct plan *partition_orders(const struct cost *cost, const struct cluster *cluster,
                               struct plan_request *request, char **why, struct err *err);

@@ -27,8 +27,9 @@ static bool is_wanted(const struct launcher *l, int code)
         return false;
     if (l->told != SIGINT || l->noticed)
         return true;
-    log_info("job %s is not started again, after SIGINT: from its last checkpoint goes on who submits its "
-             "script again", l->job);
+    if (l->checkpoint)
+        log_info("job %s is not started again, after SIGINT: from its last checkpoint goes on who "
+                 "submits its script again", l->job);
     return false;
 }
 
@@ -39,19 +40,20 @@ static bool is_wanted(const struct launcher *l, int code)
 static int ask(const struct launcher *l, const char *node, bool *may, struct err *err)
 {
     struct slurm_facts *facts = slurm_ask_job(l->job, err);
-    bool is_running, is_late, is_here, may_once;
+    bool is_running, is_late, is_here, is_allowed;
 
     if (!facts)
         return -1;
     is_running = strcmp(facts->state, "running") == 0;
     is_late = strcmp(facts->state, "timed out") == 0;
     is_here = strcmp(facts->batch_host, node) == 0 && (is_running || is_late);
-    may_once = facts->requeue > 0;
+    is_allowed = facts->requeue > 0;
     slurm_facts_free(facts);
-    if (is_here && !may_once)
-        log_warning("job %s is not started again: it may not be requeued (--no-requeue, or JobRequeue=0 of "
-                    "slurm.conf); from its last checkpoint goes on who submits its script again", l->job);
-    *may = is_here && may_once;
+    if (is_here && !is_allowed)
+        log_warning("job %s is not started again: it may not be requeued (--no-requeue, or "
+                    "JobRequeue=0 of slurm.conf); from its last checkpoint goes on who submits its "
+                    "script again", l->job);
+    *may = is_here && is_allowed;
     return *may && is_running ? slurm_has_node(l->job, node, may, err) : 0;
 }
 
@@ -72,11 +74,12 @@ static void say_asked(const struct launcher *l)
     log_info("job %s: to be continued; Slurm is asked to start it again", l->job);
 }
 
-static bool scontrol_requeues(const struct launcher *l)
+/* Its exit code; EXIT_USAGE where it cannot be started. */
+static int run_scontrol(struct launcher *l)
 {
     struct launcher_words words = { 0 };
     double end = clock_now() + PATIENCE_OF_COMMAND;
-    int code = EXIT_FAILED;
+    int code = EXIT_FAILED, number;
     pid_t child;
 
     launcher_add(&words, mem_strdup("scontrol"));
@@ -86,24 +89,34 @@ static bool scontrol_requeues(const struct launcher *l)
     while (child > 0 && !launcher_ended(child, &code)) {
         if (clock_now() > end) {
             launcher_kill(child, SIGKILL);
-            return false;
+            return EXIT_FAILED;
         }
-        launcher_next_signal(0.1);      /* none changes what is asked for now */
+        number = launcher_next_signal(0.1);
+        if (number && number != SIGCHLD)
+            launcher_note_signal(l, number);
     }
-    return child > 0 && code == 0;
+    return code;
+}
+
+/* Is it to end without another allocation? */
+static bool is_told(const struct launcher *l)
+{
+    return l->told && l->told != SIGUSR1;
 }
 
 /* Without libslurm: by Slurm's own command, which says why where it fails. */
 static void requeue_by_command(struct launcher *l, const char *why)
 {
     double end = clock_now() + PATIENCE_OF_COMMAND;
+    int code;
 
     if (l->told == SIGTERM && !l->noticed) {
         log_warning("job %s is not started again: was it Slurm that ended it? %s", l->job, why);
         return;
     }
-    while (!scontrol_requeues(l))
-        if (clock_now() > end || is_ended(l, ASK_EVERY)) {
+    l->told = 0;
+    while ((code = run_scontrol(l)) != EXIT_OK)
+        if (code == EXIT_USAGE || is_told(l) || clock_now() > end || is_ended(l, ASK_EVERY)) {
             say_given_up(l, "scontrol could not have that done");
             return;
         }
@@ -133,8 +146,8 @@ int launcher_requeue(struct launcher *l, int code)
         if (!bad && !may)
             return code;
         if (!bad && counts && !launcher_may_start_again(l)) {
-            log_warning("job %s is not started again: %" PRId64 " restarts brought no new checkpoint "
-                        "(--max-restarts)", l->job, l->tries.vain);
+            log_warning("job %s is not started again: %" PRId64 " restarts brought no new "
+                        "checkpoint (--max-restarts)", l->job, l->tries.vain);
             return EXIT_FAILED;
         }
         counts = counts && bad;

@@ -1442,3 +1442,55 @@ COST
         done
     done
 }
+
+# equal_chain BLOCKS SECONDS STEP BYTES: each of forward, dgrad and wgrad of a sample.
+equal_chain() {
+    python3 - "$@" >cost.json <<'PYTHON'
+import json, sys
+n, seconds, step, kept = int(sys.argv[1]), *map(float, sys.argv[2:])
+each = [seconds, 2 * seconds]
+print(json.dumps({
+    "schema": "tasuki-cost", "version": 1, "micro_batch": [1, 2],
+    "optimizer_bytes_per_parameter": 8,
+    "blocks": [{"name": f"b{i}", "forward": each, "dgrad": each, "wgrad": each, "step": step,
+                "parameters": 1000, "activations": [kept, 2 * kept]} for i in range(n)],
+    "edges": [{"from": f"b{i}", "to": f"b{i + 1}", "value": f"v{i}", "bytes": [100, 200]}
+              for i in range(n - 1)]}))
+PYTHON
+}
+
+iteration_of() {
+    "$TASUKI" plan -q --cost cost.json -o plan.json "$@"
+    sed -n 's/^ *"iteration_seconds": *\([0-9.e-]*\).*/\1/p' plan.json | head -n 1
+}
+
+is_no_slower() {
+    echo "$1 s, $2 s"
+    awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b * (1 + 1e-6)) }'
+}
+
+# By a closed form they promise nothing: all stages would have to run again; replicas of one share.
+@test "several stages of a device are not missed where few have room, or steps are shared out" {
+    local flat=bandwidth=1e10,latency=1e-7 memory
+    equal_chain 6 1e-3 0 1e6
+    for memory in 3400000 5700000; do
+        set -- --cluster "flat:2,$flat,memory=$memory" --global-batch 8
+        is_no_slower "$(iteration_of "$@")" "$(iteration_of "$@" --exhaustive)"
+        grep -q '"schedule": *"interleaved"' plan.json
+    done
+    equal_chain 4 1e-3 0.018 1000
+    set -- --cluster "flat:6,$flat,memory=1e30" --global-batch 12 --micro-batches 3
+    is_no_slower "$(iteration_of "$@")" "$(iteration_of "$@" --exhaustive)"
+    grep -q '"zero": *true' plan.json
+}
+
+# Without shards other plans are the fastest.
+@test "where the step takes long a plan is no slower than with ZeRO-1 asked for" {
+    local batch
+    equal_chain 6 1e-3 0.07 1000
+    for batch in 24 32; do
+        set -- --cluster tree:3x8,inside=4e9,across=1e9,latency=2e-5,memory=1e12 \
+            --global-batch $batch
+        is_no_slower "$(iteration_of "$@")" "$(iteration_of "$@" --zero)"
+    done
+}

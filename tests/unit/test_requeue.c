@@ -64,7 +64,7 @@ bool slurm_is_absent(const struct err *err)
 }
 
 /* A command that fails so often. */
-static int commands, failures;
+static int commands, failures, failure = EXIT_FAILED;
 
 void launcher_add(struct launcher_words *words, char *word)
 {
@@ -82,10 +82,16 @@ pid_t launcher_start(const struct launcher *l, struct launcher_words *words, int
     return ++commands;
 }
 
+/* The first time that it is asked it has not. */
 bool launcher_ended(pid_t child, int *code)
 {
-    *code = child <= failures;
-    return true;
+    static pid_t seen;
+
+    *code = child <= failures ? failure : EXIT_OK;
+    if (seen == child)
+        return true;
+    seen = child;
+    return false;
 }
 
 bool launcher_kill(pid_t child, int number)
@@ -98,7 +104,12 @@ bool launcher_kill(pid_t child, int number)
 int launcher_next_signal(double seconds)
 {
     (void)seconds;
-    return 0;
+    return signal_is;
+}
+
+void launcher_note_signal(struct launcher *l, int number)
+{
+    l->told = number;
 }
 
 int slurm_start_again(const char *job, struct err *err)
@@ -130,7 +141,7 @@ static int set_up(void **state)
 
     (void)state;
     answers = yes;
-    asked = pauses = restarts = signal_at = 0;
+    asked = pauses = restarts = signal_at = signal_is = 0;
     job_state = "running";
     batch_host = "n1";
     may_requeue = is_same_start = gets_on = true;
@@ -273,6 +284,15 @@ static void without_libslurm_the_command_does_it(void **state)
     l.noticed = true;
     restarts_of(l, EXIT_REQUEUE);
     assert_int_equal(commands, 3);
+    /* It is cancelled meanwhile; the command is not there. */
+    failures = 5;
+    signal_is = SIGTERM;
+    restarts_of(l, EXIT_REQUEUE);
+    assert_int_equal(commands, 4);
+    signal_is = 0;
+    failure = EXIT_USAGE;
+    restarts_of(l, EXIT_REQUEUE);
+    assert_int_equal(commands, 5);
 }
 
 int main(void)
