@@ -180,9 +180,9 @@ put_over() {
     printf '#!/bin/sh\nexec "$@"\n' >job.sh
     id=$("$lab" run sbatch --parsable -N4 --ntasks-per-node=1 --requeue -o out job.sh \
         "$TASUKI" train "${training[@]}" --stages 2 --replicas 2,2)
-    wait_until grep -qs 'to be requeued' out
+    wait_until grep -qs "job $id: to be continued; Slurm is asked to start it again" out
     cat out
-    grep -q "job $id: to be continued; Slurm is asked to start it again" out
+    grep -q 'to be requeued' out
     wait_until in_state "$id" PENDING
     [ "$(restarts "$id")" -eq 1 ]
     "$lab" at n2 umount /proc/meminfo
