@@ -20,6 +20,11 @@
 #define MOST_REFUSALS 2     /* by one that has just come back, too */
 #define PATIENCE_OF_COMMAND 60      /* whether it was refused it does not tell */
 
+static void say_given_up(const struct launcher *l, const char *why)
+{
+    log_warning("job %s is not started again: %s", l->job, why);
+}
+
 /* Of a run without checkpoints nothing would be left, unless it had no step yet. */
 static bool is_wanted(const struct launcher *l, int code)
 {
@@ -28,8 +33,8 @@ static bool is_wanted(const struct launcher *l, int code)
     if (l->told != SIGINT || l->noticed)
         return true;
     if (l->checkpoint)
-        log_info("job %s is not started again, after SIGINT: from its last checkpoint goes on who "
-                 "submits its script again", l->job);
+        say_given_up(l, "it was ended by SIGINT; from its last checkpoint goes on who submits its "
+                     "script again");
     return false;
 }
 
@@ -50,23 +55,23 @@ static int ask(const struct launcher *l, const char *node, bool *may, struct err
     is_allowed = facts->requeue > 0;
     slurm_facts_free(facts);
     if (is_here && !is_allowed)
-        log_warning("job %s is not started again: it may not be requeued (--no-requeue, or "
-                    "JobRequeue=0 of slurm.conf); from its last checkpoint goes on who submits its "
-                    "script again", l->job);
+        say_given_up(l, "it may not be requeued (--no-requeue, or JobRequeue=0 of slurm.conf); from its "
+                     "last checkpoint goes on who submits its script again");
     *may = is_here && is_allowed;
     return *may && is_running ? slurm_has_node(l->job, node, may, err) : 0;
 }
 
-/* Until SIGTERM or SIGINT; that the limit is near is known. */
+/* Is it to end without another allocation? That the limit is near is known. */
+static bool is_told(const struct launcher *l)
+{
+    return l->told && l->told != SIGUSR1;
+}
+
 static bool is_ended(struct launcher *l, double seconds)
 {
     l->told = 0;
-    return launcher_pause(l, seconds) && l->told != SIGUSR1;
-}
-
-static void say_given_up(const struct launcher *l, const char *why)
-{
-    log_warning("job %s is not started again: %s", l->job, why);
+    launcher_pause(l, seconds);
+    return is_told(l);
 }
 
 static void say_asked(const struct launcher *l)
@@ -96,12 +101,6 @@ static int run_scontrol(struct launcher *l)
             launcher_note_signal(l, number);
     }
     return code;
-}
-
-/* Is it to end without another allocation? */
-static bool is_told(const struct launcher *l)
-{
-    return l->told && l->told != SIGUSR1;
 }
 
 /* Without libslurm: by Slurm's own command, which says why where it fails. */
@@ -164,8 +163,8 @@ int launcher_requeue(struct launcher *l, int code)
             return code;
         }
         if (!said)
-            log_warning("%s; it is asked again, %s", err.text,
-                        slurm_is_away(&err) ? "for minutes" : "once");
+            log_warning("%s; it is asked again, for up to %d seconds", err.text,
+                        slurm_is_away(&err) ? PATIENCE : ASK_EVERY);
         said = true;
         if (is_ended(l, ASK_EVERY)) {
             say_given_up(l, "a signal to end came first");

@@ -163,7 +163,7 @@ put_over() {
     wait $job || code=$?
     cat out
     [ $code -eq 1 ]
-    grep -q 'rank [23] (n2) is lost: its process has ended; the kernel of n2 has ended [1-9] process' out
+    grep -q 'rank [23] (n2) is lost: its process has ended; the kernel of n2 has ended [12] process' out
     grep -q ' since the run started (limit of the control group: 0.125 GiB); the plan foresees ' out
     grep -q 'warning: the kernel of n2 has ended .* since the launcher last asked .* ask for more' out
     grep -q 'giving up: 0 restarts brought no new checkpoint' out
