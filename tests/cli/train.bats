@@ -375,17 +375,15 @@ END
     python3 -c 'import sys
 forecast, measured = map(float, sys.argv[1:])
 assert forecast / measured > 20, (forecast, measured)' $before
-    # One trial and one run differ by less than a factor of 5, but where others start to work
-    # between them.
-    for try in 1 2 3 4 5; do
-        go --trial 2
-        go -q
-        after=$(forecast_of)
-        python3 -c 'import sys
-later, then = map(float, sys.argv[1:])
-assert 0.2 < later / then < 5, (later, then)' $after && break
-        [ $try -lt 5 ]
-    done
+    # Both from the same rounds, whatever else runs here: what was computed, and how long a step was,
+    # which waiting for a core makes longer.
+    go --trial 2
+    tried=$(sed -n '1s/.*"measured_seconds":\([^,]*\),.*/\1/p' "$DIR/log")
+    go -q
+    after=$(forecast_of)
+    python3 -c 'import sys
+later, tried = map(float, sys.argv[1:])
+assert 1 / 3 < later / tried < 2, (later, tried)' "${after% *}" "$tried"
     # Costs that are given stay what they are, and nothing is kept of them.
     kept=$(cat "$DIR"/cache/trial-*.json)
     "$TASUKI" profile ${MODEL%%--batchnorm*} --batchnorm-samples 4 -o "$DIR/cost.json" -q
