@@ -86,27 +86,43 @@ value() {
     done
 }
 
+# A run goes on until its log has an event.
+until_event() {
+    local event=$1 log=$2 pid
+    shift 2
+    "$TASUKI" train "$@" --steps 1000000 -q --log "$log" 3>&- &
+    pid=$!
+    for _ in $(seq 3000); do
+        ! grep -qs "\"event\":\"$event\"" "$log" || break
+        kill -0 $pid
+        sleep 0.1
+    done
+    kill -TERM $pid
+    ! wait $pid || false
+    grep -q "\"event\":\"$event\"" "$log"
+}
+
 # Rank 0 waits while rank 1 sleeps in instructions: nothing moves, and in the second run for too long.
 slow_runs() {
-    local slow="$MODEL --global-batch 8 --ranks-in-process 2 --stages 2 --micro-batches 1 -q"
+    local slow="$MODEL --global-batch 8 --ranks-in-process 2 --stages 2 --micro-batches 1"
     export TASUKI_TEST_DELAY=387:1500000
-    "$TASUKI" train $slow --steps 1 --log slow --warn-after 1
-    run "$TASUKI" train $slow --steps 1 --log stuck --deadline 1
+    until_event moves slow $slow --warn-after 1
+    run "$TASUKI" train $slow -q --steps 1 --log stuck --deadline 1
     [ "$status" -eq 1 ]
 }
 
-# A pixel of a sample of step 5 is not finite. Of so many short steps one is slow on one of two ranks.
+# A pixel of a sample of step 5 is not finite. Of many short steps one is slow on one of two ranks.
 spoilt_runs() {
     local size
     cp "$DEMO/digits-train.safetensors" spoilt
     chmod u+w spoilt
     size=$((8 + $(od -An -tu8 -N8 spoilt)))
     printf '\0\0\200\177' | dd of=spoilt bs=1 seek=$((size + 70 * 256 + 20)) conv=notrunc status=none
-    bad="$DEMO/digits.onnx --data spoilt --batchnorm-samples 4 --global-batch 16 --no-shuffle -q"
-    run "$TASUKI" train $bad --steps 6 --log stopped
+    bad="$DEMO/digits.onnx --data spoilt --batchnorm-samples 4 --global-batch 16 --no-shuffle"
+    run "$TASUKI" train $bad -q --steps 6 --log stopped
     [ "$status" -eq 1 ]
-    "$TASUKI" train $bad --steps 9 --log back --on-nan rollback --checkpoint saved --checkpoint-every 2
-    "$TASUKI" train $bad --steps 200 --log skipped --on-nan skip --ranks-in-process 2 --replicas 2 \
+    "$TASUKI" train $bad -q --steps 9 --log back --on-nan rollback --checkpoint saved --checkpoint-every 2
+    until_event stragglers skipped $bad --on-nan skip --ranks-in-process 2 --replicas 2 \
         --report-every 1steps
 }
 
@@ -122,9 +138,12 @@ spoilt_runs() {
     python3 "$srcdir/tests/cli/make-data.py" tokens t.bin 400 7 header
     curve words 1 "$srcdir/tests/data/model/transformer/model.onnx" --global-batch 8 --steps 2 \
         --data t.bin --test t.bin
+    disk=$(mktemp -d -p /dev/shm || mktemp -d)
+    until_event staged copied $MODEL --global-batch 24 --stage-to "$disk"
+    rm -r "$disk"
     spoilt_runs
     slow_runs
-    python3 "$srcdir/tests/cli/log-lines.py" "$srcdir/man" all words stopped back skipped slow stuck >unseen
+    python3 "$srcdir/tests/cli/log-lines.py" "$srcdir/man" all words copied stopped back skipped slow stuck >unseen
     cat unseen
     [ "$(xargs <unseen)" = end.tensor_cores ]
 }

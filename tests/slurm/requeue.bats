@@ -168,7 +168,7 @@ bare() {
     id=$("$lab" run sbatch --parsable -N1 --ntasks-per-node=2 -o "$PWD/run/job-%A_%a.out" \
         --open-mode=append --array=1-2 --wrap "exec $(printf '%q ' "$TASUKI" train \
         "${training[@]}" --steps 16 --checkpoint run/c-%a --log run/log-%a.jsonl)")
-    for task in 1 2; do wait_until has_line run/log-$task.jsonl '^{"step":4,'; done
+    wait_until has_line run/log-2.jsonl '^{"step":4,'
     "$lab" run scancel -b -s USR1 "${id}_2"
     wait_until in_state "${id}_2" PENDING
     [ "$(restarts "${id}_2")" -eq 1 ]

@@ -189,13 +189,14 @@ for host, device, rank in zip(start["hosts"], start["drives"], ranks):
     allocate_gpus "$model" "${train[@]}" --micro-batches 2 --stages 4 --replicas 1,1,1,1 \
         --schedule 1f1b --device cuda --checkpoint c --checkpoint-every 4 --log log >out 2>&1 3>&- &
     job=$!
-    wait_until has_line log '^{"step":6,'
+    wait_until has_line log '^{"step":1,'
     # Ranks, not the child by which one of them asks Slurm.
     mapfile -t before < <("$lab" run sh -c 'for process in $(pgrep -x tasuki); do
         ! grep -qsz ^PMIX_RANK= /proc/$process/environ ||
             pgrep -x tasuki | grep -qx "$(ps -o ppid= -p $process | tr -d " ")" || echo $process
     done')
     [ ${#before[@]} -eq 4 ]
+    wait_until has_line log '^{"step":6,'
     "$lab" run kill -KILL "${before[3]}"
     PATIENCE=30 wait_until none_runs "${before[@]}"
     ends_with 0

@@ -182,6 +182,7 @@ static void when_nothing_moves_all_are_asked_and_the_silent_one_is_named(void **
     struct watch_verdict verdict;
     struct comm comm;
     struct watch *watch;
+    volatile const double *heard;
     struct link waits, hangs;
     struct note note;
 
@@ -194,11 +195,14 @@ static void when_nothing_moves_all_are_asked_and_the_silent_one_is_named(void **
     hangs = enter(3, &places[0]);
     link_send(&hangs, &(struct note){ .kind = NOTE_HERE, .rank = 3, .at = receiving(1) });
     /* Of two connections that have something either may be read first. */
-    nanosleep(&(struct timespec){ .tv_nsec = 500000000 }, NULL);
+    heard = &watch->heard[3].time;
+    for (int ms = 0; *heard <= 0 && ms < PATIENCE; ms++)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     link_send(&waits, &(struct note){ .kind = NOTE_STUCK, .rank = 2 });
+    /* The answer is there when it is asked for. */
+    link_send(&waits, &(struct note){ .kind = NOTE_HERE, .rank = 2, .at = receiving(3) });
     assert_int_equal(next_note(&waits, &note), 1);
     assert_int_equal(note.kind, NOTE_ASK);
-    link_send(&waits, &(struct note){ .kind = NOTE_HERE, .rank = 2, .at = receiving(3) });
     assert_true(watch_verdict(watch, PATIENCE / 1000, &verdict));
     assert_int_equal(verdict.cause, WATCH_STUCK);
     assert_int_equal(verdict.speaker, 0);

@@ -12,7 +12,7 @@
 
 #include "comm/watch_link.h"
 
-#define PATIENCE 10000  /* milliseconds, for what takes a few */
+#define PATIENCE 60000  /* milliseconds, for what takes a few */
 
 static inline void wait_for(const struct link *link, short events)
 {
