@@ -86,27 +86,27 @@ value() {
     done
 }
 
-# A run goes on until its log has an event.
-until_event() {
-    local event=$1 log=$2 pid
+# trains_until PATTERN LOG ARGUMENTS...: a run without checkpoints, ended when its log has such a line.
+trains_until() {
+    local pattern=$1 log=$2 pid
     shift 2
     "$TASUKI" train "$@" --steps 1000000 -q --log "$log" 3>&- &
     pid=$!
     for _ in $(seq 3000); do
-        ! grep -qs "\"event\":\"$event\"" "$log" || break
+        ! grep -qs "$pattern" "$log" || break
         kill -0 $pid
         sleep 0.1
     done
     kill -TERM $pid
     ! wait $pid || false
-    grep -q "\"event\":\"$event\"" "$log"
+    grep -q "$pattern" "$log"
 }
 
 # Rank 0 waits while rank 1 sleeps in instructions: nothing moves, and in the second run for too long.
 slow_runs() {
     local slow="$MODEL --global-batch 8 --ranks-in-process 2 --stages 2 --micro-batches 1"
     export TASUKI_TEST_DELAY=387:1500000
-    until_event moves slow $slow --warn-after 1
+    trains_until '"event":"moves"' slow $slow --warn-after 1
     run "$TASUKI" train $slow -q --steps 1 --log stuck --deadline 1
     [ "$status" -eq 1 ]
 }
@@ -122,7 +122,7 @@ spoilt_runs() {
     run "$TASUKI" train $bad -q --steps 6 --log stopped
     [ "$status" -eq 1 ]
     "$TASUKI" train $bad -q --steps 9 --log back --on-nan rollback --checkpoint saved --checkpoint-every 2
-    until_event stragglers skipped $bad --on-nan skip --ranks-in-process 2 --replicas 2 \
+    trains_until '"event":"stragglers"' skipped $bad --on-nan skip --ranks-in-process 2 --replicas 2 \
         --report-every 1steps
 }
 
@@ -139,7 +139,7 @@ spoilt_runs() {
     curve words 1 "$srcdir/tests/data/model/transformer/model.onnx" --global-batch 8 --steps 2 \
         --data t.bin --test t.bin
     disk=$(mktemp -d -p /dev/shm || mktemp -d)
-    until_event staged copied $MODEL --global-batch 24 --stage-to "$disk"
+    trains_until '"event":"staged"' copied $MODEL --global-batch 24 --stage-to "$disk"
     rm -r "$disk"
     spoilt_runs
     slow_runs
@@ -163,15 +163,7 @@ spoilt_runs() {
 }
 
 @test "a signal without checkpoint, and an error in the run, are in the log" {
-    "$TASUKI" train $MODEL --global-batch 8 --steps 1000000 -q --log log 3>&- &
-    pid=$!
-    for _ in $(seq 3000); do
-        grep -qs '^{"step"' log && break
-        kill -0 $pid
-        sleep 0.1
-    done
-    kill -TERM $pid
-    ! wait $pid || false
+    trains_until '^{"step"' log $MODEL --global-batch 8
     grep -q '"outcome":"lost"' log
     grep -q '"event":"failed","error":"stopped by a signal' log
     run "$TASUKI" watch log
