@@ -2,9 +2,10 @@
 /* pmix_clients RANKS READERS BYTES...: one PMIx server, and so many clients that each exchange
  * messages of so many bytes one after the other, as ranks do at their start (src/comm/mpi_pmix.c).
  *
- * Of the clients READERS read what all others gave, as the ranks of one node do, each of which has
- * a server of its own. Prints a line for each part: what it was, and seconds to its end on the last
+ * Each client reads what all gave, READERS at a time: those of one node, each of which has a server
+ * and cores of its own. Prints a line for each part: what it was, and seconds to its end on the last
  * client, of connecting from the first one's begin, else from the last one's: nobody is waited for.
+ * Of reading it is the nodes' median, and the most of them behind it.
  */
 #include "config.h"
 
@@ -15,6 +16,7 @@
 #include <pmix.h>
 #pragma GCC diagnostic pop
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -31,14 +33,20 @@
 
 extern char **environ;
 
-enum part { PART_INIT, PART_FENCE, PART_READ, N_PARTS };
+/* The last begin and the last end of a part, of connecting the first begin. */
+struct part {
+    double begin, end;
+};
 
 /* What clients and server share. */
 struct board {
     int ranks, readers, rounds;
     int bytes[MOST_ROUNDS];
-    double begin[MOST_ROUNDS][N_PARTS], end[MOST_ROUNDS][N_PARTS];
-    pthread_mutex_t lock;       /* between processes */
+    struct part connect, fence[MOST_ROUNDS];
+    struct part read[MOST_ROUNDS][MOST_RANKS];      /* of each node */
+    int done[MOST_RANKS];                           /* clients of the node that have read */
+    sem_t turn[MOST_RANKS];                         /* may they read? */
+    pthread_mutex_t lock;                           /* between processes */
 };
 
 static struct board *board;
@@ -51,15 +59,14 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void note(int round, enum part part, double begin)
+static void note(struct part *part, double begin)
 {
-    double *first = &board->begin[round][part], *last = &board->end[round][part], end = now();
+    double end = now();
 
     pthread_mutex_lock(&board->lock);
-    if (*first <= 0 || (part == PART_INIT ? begin < *first : begin > *first))
-        *first = begin;
-    if (end > *last)
-        *last = end;
+    if (part->begin <= 0 || (part == &board->connect ? begin < part->begin : begin > part->begin))
+        part->begin = begin;
+    part->end = end > part->end ? end : part->end;
     pthread_mutex_unlock(&board->lock);
 }
 
@@ -102,6 +109,54 @@ static void read_all(const pmix_proc_t *me, const char *key, int round, char *wa
     }
 }
 
+static int n_nodes(void)
+{
+    return (board->ranks + board->readers - 1) / board->readers;
+}
+
+/* Clients of a node: the last one may have fewer. */
+static int node_size(int node)
+{
+    int left = board->ranks - node * board->readers;
+
+    return left < board->readers ? left : board->readers;
+}
+
+static void let(int node)
+{
+    for (int i = 0; i < node_size(node); i++)
+        sem_post(&board->turn[node]);
+}
+
+/* The last one of a node lets the next node read, and that of the last node the first one, in the
+ * next round.
+ */
+static void leave(int node)
+{
+    bool last;
+
+    pthread_mutex_lock(&board->lock);
+    last = ++board->done[node] == node_size(node);
+    if (last)
+        board->done[node] = 0;
+    pthread_mutex_unlock(&board->lock);
+    if (last)
+        let((node + 1) % n_nodes());
+}
+
+static void read_in_turn(const pmix_proc_t *me, const char *key, int round, char *wanted)
+{
+    int node = (int)me->rank / board->readers;
+    double begin;
+
+    while (sem_wait(&board->turn[node]) != 0)
+        ;
+    begin = now();
+    read_all(me, key, round, wanted);
+    note(&board->read[round][node], begin);
+    leave(node);
+}
+
 static void exchange(const pmix_proc_t *me, int round, char *data)
 {
     pmix_proc_t all;
@@ -121,12 +176,8 @@ static void exchange(const pmix_proc_t *me, int round, char *data)
     PMIX_INFO_CONSTRUCT(&info);
     PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
     check("PMIx_Fence", PMIx_Fence(&all, 1, &info, 1));
-    note(round, PART_FENCE, begin);
-    begin = now();
-    if ((int)me->rank < board->readers) {
-        read_all(me, key, round, data);
-        note(round, PART_READ, begin);
-    }
+    note(&board->fence[round], begin);
+    read_in_turn(me, key, round, data);
 }
 
 static int be_client(const char *fd)
@@ -140,7 +191,7 @@ static int be_client(const char *fd)
     if (board == MAP_FAILED)
         return 1;
     check("PMIx_Init", PMIx_Init(&me, NULL, 0));
-    note(0, PART_INIT, begin);
+    note(&board->connect, begin);
     for (int i = 0; i < board->rounds; i++)
         most = board->bytes[i] > most ? board->bytes[i] : most;
     data = malloc((size_t)most);
@@ -246,18 +297,35 @@ static pid_t start(char *const *words, int rank)
     return child;
 }
 
-static void print(void)
+static double seconds(const struct part *part)
 {
-    static const char *const names[] = { "clients connect", "put and fence", "read all" };
-
-    for (int i = 0; i < board->rounds; i++)
-        for (int p = i ? PART_FENCE : PART_INIT; p < N_PARTS; p++)
-            if (board->end[i][p] > 0)
-                printf("%-16s %5d bytes  %8.4f s\n", names[p],
-                       p == PART_INIT ? 0 : board->bytes[i], board->end[i][p] - board->begin[i][p]);
+    return part->end - part->begin;
 }
 
-static int serve(void)
+static int by_seconds(const void *a, const void *b)
+{
+    double x = seconds(a), y = seconds(b);
+
+    return (x > y) - (x < y);
+}
+
+static void print(void)
+{
+    int nodes = n_nodes();
+
+    printf("%-16s %5d bytes  %8.4f s\n", "clients connect", 0, seconds(&board->connect));
+    for (int i = 0; i < board->rounds; i++) {
+        struct part *read = board->read[i];
+
+        printf("%-16s %5d bytes  %8.4f s\n", "put and fence", board->bytes[i],
+               seconds(&board->fence[i]));
+        qsort(read, (size_t)nodes, sizeof(*read), by_seconds);
+        printf("%-16s %5d bytes  %8.4f s  (the slowest of %d nodes %.4f s)\n", "read all",
+               board->bytes[i], seconds(&read[nodes / 2]), nodes, seconds(&read[nodes - 1]));
+    }
+}
+
+static int serve(const struct board *given)
 {
     pmix_server_module_t module = { .client_connected = client_ok, .client_finalized = client_ok,
                                     .fence_nb = fence };
@@ -265,15 +333,17 @@ static int serve(void)
     char *words[] = { "pmix_clients", fd, NULL };
     int file = memfd_create("board", 0), bad = 0, status;
     pthread_mutexattr_t shared;
-    struct board given = *board;
 
     if (file < 0 || ftruncate(file, sizeof(*board)) < 0)
         return 1;
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    *board = given;
+    *board = *given;
     pthread_mutexattr_init(&shared);
     pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
     pthread_mutex_init(&board->lock, &shared);
+    for (int i = 0; i < MOST_RANKS; i++)
+        sem_init(&board->turn[i], 1, 0);
+    let(0);
     snprintf(fd, sizeof(fd), "%d", file);
     check("PMIx_server_init", PMIx_server_init(&module, NULL, 0));
     register_job();
@@ -289,17 +359,17 @@ static int serve(void)
 
 int main(int argc, char **argv)
 {
-    struct board given = { 0 };
+    static struct board given;
 
     if (argc == 2)
         return be_client(argv[1]);
-    board = &given;
     given.ranks = argc > 3 ? atoi(argv[1]) : 0;
     given.readers = argc > 3 ? atoi(argv[2]) : 0;
     given.rounds = argc - 3;
     for (int i = 0; i < given.rounds && i < MOST_ROUNDS; i++)
         given.bytes[i] = atoi(argv[3 + i]);
-    if (given.ranks < 1 || given.ranks > MOST_RANKS || given.rounds > MOST_ROUNDS)
+    if (given.ranks < 1 || given.ranks > MOST_RANKS || given.readers < 1 ||
+        given.rounds > MOST_ROUNDS)
         return fprintf(stderr, "usage: pmix_clients RANKS READERS BYTES...\n"), 2;
-    return serve();
+    return serve(&given);
 }

@@ -76,8 +76,8 @@ struct checkpoint_options {
 struct checkpoint_saving;
 enum checkpoint_stage { CHECKPOINT_SHARDS, CHECKPOINT_STATE, CHECKPOINT_DONE };
 
-/* Collective over all ranks: what there is now is copied to host memory. What 'options' and
- * 'state' point to may go; the stores must stay until the end.
+/* Collective over all ranks: what there is now is copied to host memory, evenly (shard.h). What
+ * 'options' and 'state' point to may go; the stores must stay until the end.
  */
 struct checkpoint_saving *checkpoint_begin(const struct checkpoint_options *options,
                                            struct comm *comm, struct err *err);

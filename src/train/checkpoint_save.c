@@ -76,7 +76,7 @@ static void wait_for_tests(double seconds)
         nanosleep(&time, NULL);
 }
 
-/* A file for each store. */
+/* A file for each store, and for what has come from another rank. */
 static int write_shards(struct checkpoint_saving *s, struct err *err)
 {
     for (int c = 0; c < s->n; c++) {
@@ -219,15 +219,27 @@ size_t checkpoint_copied(const struct checkpoint_saving *saving)
 static int copy(struct checkpoint_saving *s, const struct checkpoint_options *options,
                 struct err *err)
 {
-    s->shards = mem_new((size_t)options->n_stores, sizeof(struct shard *));
-    for (; s->n < options->n_stores; s->n++) {
-        size_t files;
+    for (int c = 0; c < options->n_stores; c++) {
+        struct shard *shard = shard_copy(options->stores[c], options->placement, err);
 
-        s->shards[s->n] = shard_copy(options->stores[s->n], options->placement, err);
-        if (!s->shards[s->n])
+        if (!shard)
             return -1;
-        s->bytes += shard_bytes(options->stores[s->n], options->placement, &files);
+        *(struct shard **)mem_push((void **)&s->shards, &s->n, sizeof(shard)) = shard;
     }
+    return 0;
+}
+
+/* Of all ranks, which then have as many bytes each to write. */
+static int copy_evenly(struct checkpoint_saving *s, const struct checkpoint_options *options,
+                       struct comm *comm, struct err *err)
+{
+    int bad = (s->rank == 0 && checkpoint_start(s->directory, s->temporary, err) < 0) ||
+              copy(s, options, err) < 0;
+
+    if (comm_agree(comm, err, bad) || shard_even(&s->shards, &s->n, comm, err))
+        return -1;
+    for (int c = 0; c < s->n; c++)
+        s->bytes += shard_size(s->shards[c]);
     return 0;
 }
 
@@ -236,7 +248,6 @@ struct checkpoint_saving *checkpoint_begin(const struct checkpoint_options *opti
 {
     struct checkpoint_saving *s = mem_new(1, sizeof(*s));
     long long step = options->state->step;
-    int bad;
 
     s->directory = mem_strdup(options->directory);
     s->name = mem_printf("step-%08lld", step);
@@ -247,9 +258,7 @@ struct checkpoint_saving *checkpoint_begin(const struct checkpoint_options *opti
     s->described = json_array();
     if (s->rank == 0)
         s->state = state_json(options->state);
-    bad = (s->rank == 0 && checkpoint_start(s->directory, s->temporary, err) < 0) ||
-          copy(s, options, err) < 0;
-    if (comm_agree(comm, err, bad) == 0) {
+    if (copy_evenly(s, options, comm, err) == 0) {
         start_stage(s);
         return s;
     }

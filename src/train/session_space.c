@@ -32,11 +32,23 @@ static struct need rank_need(const struct session *s)
     return need;
 }
 
+/* A move is a file more, and may cut a piece in two. */
+static void add_moves(struct need *total, const size_t *bytes, int n)
+{
+    struct shard_move *moves;
+    int n_moves = shard_moves(bytes, n, &moves);
+
+    free(moves);
+    total->files += n_moves;
+    total->bytes += 3.0 * SHARD_DESCRIBED * n_moves;
+}
+
 static int total_need(struct session *s, struct need *total, struct err *err)
 {
     struct need mine = rank_need(s), other;
     const void **parts = mem_new((size_t)s->size, sizeof(*parts));
     size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
+    size_t *copied = mem_new((size_t)s->size, sizeof(*copied));
     void *block = NULL;
     int bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
 
@@ -46,7 +58,11 @@ static int total_need(struct session *s, struct need *total, struct err *err)
         total->bytes += other.bytes;
         total->files += other.files;
         total->copied = fmax(total->copied, other.copied);
+        copied[r] = (size_t)other.copied;
     }
+    if (!bad)
+        add_moves(total, copied, s->size);
+    free(copied);
     free(block);
     free(parts);
     free(sizes);

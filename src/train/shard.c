@@ -9,30 +9,35 @@
 #include "base/mem.h"
 #include "train/owned.h"
 #include "train/safetensors.h"
+#include "train/shard_private.h"
 
 const char *const shard_kinds[CHECKPOINT_KINDS] = { "value", "m", "v", "ema", "previous" };
 
-#define DESCRIBED 512       /* bytes at most, beside its names, of all that is said of a piece */
-
-struct piece {
-    const struct owned_tensor *tensor;
-    int64_t start, count;
-    char *key;
-    void *data;
-};
-
-struct shard {
-    const struct graph *graph;
-    struct owned_tensor *list;
-    int n;
-    struct piece *pieces;
-};
-
-static struct shape piece_shape(const struct piece *p, const struct shape *whole)
+static struct shape piece_shape(const struct piece *p)
 {
-    if (p->count == shape_elements(whole))
-        return *whole;
+    if (p->count == shape_elements(&p->shape))
+        return p->shape;
     return (struct shape){ .rank = 1, .dim = { p->count } };
+}
+
+static char *piece_key(const struct piece *p)
+{
+    const char *kind = shard_kinds[p->kind];
+
+    if (p->count < shape_elements(&p->shape))
+        return mem_printf("%s:%s@%lld", kind, p->name, (long long)p->start);
+    return p->kind ? mem_printf("%s:%s", kind, p->name) : mem_strdup(p->name);
+}
+
+static void add_piece(struct piece **pieces, int *n, const struct graph *graph,
+                      const struct owned_tensor *t, int64_t start, int64_t count)
+{
+    const struct value *v = &graph->values[t->value];
+
+    *(struct piece *)mem_push((void **)pieces, n, sizeof(**pieces)) = (struct piece){
+        .name = v->name, .kind = t->kind, .dtype = v->dtype, .shape = v->shape, .start = start,
+        .count = count, .from = t->memory + (size_t)(start - t->start) * dtype_size(v->dtype),
+    };
 }
 
 /* The part of the stage's elements, all tensors end to end, that this replica writes, and what
@@ -60,16 +65,11 @@ static struct piece *cut(const struct store *store, const struct placement *plac
         if (!list[i].owner)
             continue;
         if (list[i].share) {
-            *(struct piece *)mem_push((void **)&pieces, n_pieces, sizeof(*pieces)) =
-                (struct piece){ .tensor = &list[i], .start = list[i].start,
-                                .count = list[i].count };
+            add_piece(&pieces, n_pieces, graph, &list[i], list[i].start, list[i].count);
             continue;
         }
-        if (lo < hi) {
-            struct piece *p = mem_push((void **)&pieces, n_pieces, sizeof(*p));
-
-            *p = (struct piece){ .tensor = &list[i], .start = lo - at, .count = hi - lo };
-        }
+        if (lo < hi)
+            add_piece(&pieces, n_pieces, graph, &list[i], lo - at, hi - lo);
         at += size;
     }
     return pieces;
@@ -77,34 +77,24 @@ static struct piece *cut(const struct store *store, const struct placement *plac
 
 static int fetch(const struct store *store, struct piece *p, struct err *err)
 {
-    const struct value *v = &store->compiled->graph->values[p->tensor->value];
-    size_t element = dtype_size(v->dtype), bytes = (size_t)p->count * element;
-    const char *from = p->tensor->memory + (size_t)(p->start - p->tensor->start) * element;
+    size_t bytes = piece_bytes(p);
 
-    if (p->count == shape_elements(&v->shape))
-        p->key = mem_printf("%s%s%s", p->tensor->kind ? shard_kinds[p->tensor->kind] : "",
-                            p->tensor->kind ? ":" : "", v->name);
-    else
-        p->key = mem_printf("%s:%s@%lld", shard_kinds[p->tensor->kind], v->name,
-                            (long long)p->start);
-    p->data = mem_try(bytes, 1, err);
+    p->data = p->memory = mem_try(bytes, 1, err);
     if (!p->data)
         return -1;
-    return store->compiled->backend->copy(store->stream, p->data, bytes, from, bytes, bytes, 1,
+    return store->compiled->backend->copy(store->stream, p->data, bytes, p->from, bytes, bytes, 1,
                                           err);
 }
 
-static json_t *describe(const struct graph *graph, const struct piece *p)
+static json_t *describe(const struct piece *p, const char *key)
 {
-    const struct value *v = &graph->values[p->tensor->value];
     json_t *shape = json_array();
 
-    for (int d = 0; d < v->shape.rank; d++)
-        json_array_append_new(shape, json_integer(v->shape.dim[d]));
-    return json_pack("{s:s, s:s, s:s, s:o, s:I, s:I, s:s}", "name", v->name, "kind",
-                     shard_kinds[p->tensor->kind], "dtype", dtype_name(v->dtype), "shape",
-                     shape, "start", (json_int_t)p->start, "count", (json_int_t)p->count,
-                     "key", p->key);
+    for (int d = 0; d < p->shape.rank; d++)
+        json_array_append_new(shape, json_integer(p->shape.dim[d]));
+    return json_pack("{s:s, s:s, s:s, s:o, s:I, s:I, s:s}", "name", p->name, "kind",
+                     shard_kinds[p->kind], "dtype", dtype_name(p->dtype), "shape", shape, "start",
+                     (json_int_t)p->start, "count", (json_int_t)p->count, "key", key);
 }
 
 static json_t *describe_file(const char *path, const char *name, struct err *err)
@@ -125,25 +115,28 @@ static json_t *describe_file(const char *path, const char *name, struct err *err
 json_t *shard_write(const struct shard *shard, const char *directory, const char *name,
                     struct err *err)
 {
-    const struct graph *graph = shard->graph;
     const struct piece *pieces = shard->pieces;
     struct safetensors_tensor *tensors = mem_new((size_t)shard->n, sizeof(*tensors));
+    char **keys = mem_new((size_t)shard->n, sizeof(*keys));
     char *path = mem_printf("%s/%s", directory, name);
     json_t *json = NULL;
 
     for (int i = 0; i < shard->n; i++) {
-        const struct value *v = &graph->values[pieces[i].tensor->value];
-
+        keys[i] = piece_key(&pieces[i]);
         tensors[i] = (struct safetensors_tensor){
-            .name = pieces[i].key, .dtype = v->dtype, .data = pieces[i].data,
-            .shape = piece_shape(&pieces[i], &v->shape),
+            .name = keys[i], .dtype = pieces[i].dtype, .data = pieces[i].data,
+            .shape = piece_shape(&pieces[i]),
         };
     }
     if (safetensors_write(path, shard->n, tensors, err) == 0)
         json = describe_file(path, name, err);
-    for (int i = 0; json && i < shard->n; i++)
-        json_array_append_new(json_object_get(json, "pieces"), describe(graph, &pieces[i]));
+    for (int i = 0; i < shard->n; i++) {
+        if (json)
+            json_array_append_new(json_object_get(json, "pieces"), describe(&pieces[i], keys[i]));
+        free(keys[i]);
+    }
     free(path);
+    free(keys);
     free(tensors);
     return json;
 }
@@ -152,10 +145,11 @@ struct shard *shard_copy(const struct store *store, const struct placement *plac
                          struct err *err)
 {
     struct shard *shard = mem_new(1, sizeof(*shard));
-    int n = owned_list(store, &shard->list), bad = 0;
+    struct owned_tensor *list;
+    int n = owned_list(store, &list), bad = 0;
 
-    shard->graph = store->compiled->graph;
-    shard->pieces = cut(store, placement, shard->list, n, &shard->n);
+    shard->pieces = cut(store, placement, list, n, &shard->n);
+    free(list);
     for (int i = 0; i < shard->n && !bad; i++)
         bad = fetch(store, &shard->pieces[i], err);
     if (!bad)
@@ -170,29 +164,34 @@ void shard_free(struct shard *shard)
 {
     if (!shard)
         return;
-    for (int i = 0; i < shard->n; i++) {
-        free(shard->pieces[i].key);
-        free(shard->pieces[i].data);
-    }
+    for (int i = 0; i < shard->n; i++)
+        free(shard->pieces[i].memory);
     free(shard->pieces);
-    free(shard->list);
+    free(shard->block);
+    free(shard->told);
     free(shard);
+}
+
+size_t shard_size(const struct shard *shard)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < shard->n; i++)
+        bytes += piece_bytes(&shard->pieces[i]);
+    return bytes;
 }
 
 size_t shard_bytes(const struct store *store, const struct placement *placement, size_t *files)
 {
-    const struct graph *graph = store->compiled->graph;
     struct owned_tensor *list;
     int n = owned_list(store, &list), n_pieces;
     struct piece *pieces = cut(store, placement, list, n, &n_pieces);
     size_t bytes = 0;
 
-    *files = DESCRIBED;
+    *files = SHARD_DESCRIBED;
     for (int i = 0; i < n_pieces; i++) {
-        const struct value *v = &graph->values[pieces[i].tensor->value];
-
-        bytes += (size_t)pieces[i].count * dtype_size(v->dtype);
-        *files += DESCRIBED + 3 * strlen(v->name);
+        bytes += piece_bytes(&pieces[i]);
+        *files += SHARD_DESCRIBED + 3 * strlen(pieces[i].name);
     }
     *files += bytes;
     free(pieces);

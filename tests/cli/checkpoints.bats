@@ -614,3 +614,66 @@ begins_again() {
     [ "$(steps_done)" = 5 ]
     [ "$(ls "$DIR/other" | xargs)" = "latest step-00000002 step-00000004" ]
 }
+
+# bytes RANK: of the files that it has written of a checkpoint.
+bytes() {
+    cat "$DIR"/out/step-*/shard-"$1"*.safetensors | wc -c
+}
+
+# Two large layers, two small ones.
+uneven() {
+    "$builddir/tests/make_onnx" "$DIR/net.onnx" <<'TEXT'
+input image float batch,1,8,8
+node Flatten image -> x
+init a float 64,8192
+node Gemm x,a -> a1
+node Relu a1 -> a2
+init b float 8192,64
+node Gemm a2,b -> b1
+node Relu b1 -> b2
+init c float 64,64
+node Gemm b2,c -> c1
+node Relu c1 -> c2
+init d float 64,10
+node Gemm c2,d -> y
+output y
+TEXT
+}
+
+# train_uneven RANKS ARGUMENTS...: threads of one process, or what LAUNCH starts.
+train_uneven() {
+    local n=$1
+    shift
+    [ -n "${LAUNCH:-}" ] || set -- --launcher none --ranks-in-process "$n" "$@"
+    ${LAUNCH:+$LAUNCH -n "$n"} "$TASUKI" train "$DIR/net.onnx" -q --seed 5 --global-batch 32 \
+        --data "$DEMO/digits-train.safetensors" --deterministic --precision float64 \
+        --optimizer adam "$@"
+}
+
+# evened RANKS PLAN...: a checkpoint of so many ranks, from which 2 others go on.
+evened() {
+    local n=$1 total r
+    shift
+    echo "$n ranks $*"
+    rm -rf "$DIR/out"
+    train_uneven "$n" "$@" --steps 3 --checkpoint "$DIR/out" --log "$DIR/part"
+    total=$(cat "$DIR"/out/step-*/shard-* | wc -c)
+    for ((r = 0; r < n; r++)); do
+        echo "rank $r: $(bytes 000$r) of $total"
+        [ "$(bytes 000$r)" -le $((total / n + (1 << 20) + 8192)) ]
+    done
+    LAUNCH= train_uneven 2 --stages 2 --steps 6 --checkpoint "$DIR/out" --resume --log "$DIR/part"
+    diff <(losses "$DIR/whole") <(losses "$DIR/part")
+}
+
+@test "all ranks write as many bytes, whatever their stages have" {
+    uneven
+    train_uneven 1 --steps 6 --log "$DIR/whole"
+    evened 6 --stages 2
+    evened 6 --stages 3 --replicas 1,1,2 --zero
+    evened 6 --stages 3 --pipelines 2
+    evened 6 --stages 1 --pipelines 2 --zero
+    evened 6 --stages 4 --schedule interleaved
+    has_mpi || return 0
+    LAUNCH=mpirun evened 4 --stages 3
+}
