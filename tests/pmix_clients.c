@@ -30,6 +30,7 @@
 #define NSPACE "tasuki-clients"
 #define MOST_RANKS 4096
 #define MOST_ROUNDS 16
+#define PATIENCE 600            /* seconds of a client */
 
 extern char **environ;
 
@@ -187,6 +188,7 @@ static int be_client(const char *fd)
     pmix_proc_t me;
     char *data;
 
+    alarm(PATIENCE);            /* where another one has failed, its turn does not come */
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED, atoi(fd), 0);
     if (board == MAP_FAILED)
         return 1;

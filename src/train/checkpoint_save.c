@@ -76,7 +76,7 @@ static void wait_for_tests(double seconds)
         nanosleep(&time, NULL);
 }
 
-/* A file for each store, and for what has come from another rank. */
+/* A file for each store, and one for what has come from other ranks. */
 static int write_shards(struct checkpoint_saving *s, struct err *err)
 {
     for (int c = 0; c < s->n; c++) {
@@ -229,7 +229,7 @@ static int copy(struct checkpoint_saving *s, const struct checkpoint_options *op
     return 0;
 }
 
-/* Of all ranks, which then have as many bytes each to write. */
+/* Of all ranks, so that none has more bytes to write than others. */
 static int copy_evenly(struct checkpoint_saving *s, const struct checkpoint_options *options,
                        struct comm *comm, struct err *err)
 {
@@ -264,7 +264,9 @@ struct checkpoint_saving *checkpoint_begin(const struct checkpoint_options *opti
     }
     if (s->rank == 0)
         file_remove_directory(s->temporary);
-    checkpoint_saving_free(s);
+    /* Else messages may be under way yet, from there. */
+    if (comm_agreed(comm))
+        checkpoint_saving_free(s);
     return NULL;
 }
 

@@ -32,15 +32,16 @@ static struct need rank_need(const struct session *s)
     return need;
 }
 
-/* A move is a file more, and may cut a piece in two. */
+/* A move may cut a piece in two, and who takes something has a file more. */
 static void add_moves(struct need *total, const size_t *bytes, int n)
 {
     struct shard_move *moves;
     int n_moves = shard_moves(bytes, n, &moves);
 
-    free(moves);
-    total->files += n_moves;
+    for (int i = 0; i < n_moves; i++)
+        total->files += i == 0 || moves[i].to != moves[i - 1].to;
     total->bytes += 3.0 * SHARD_DESCRIBED * n_moves;
+    free(moves);
 }
 
 static int total_need(struct session *s, struct need *total, struct err *err)

@@ -3,7 +3,7 @@
  *
  * The replicas of a stage hold the same: each copies an equal range of it, and of what ZeRO-1
  * divides what it has (shard_copy()). Stages differ: ranks that have more than the mean send what
- * is above it to those that have less (shard_even()), so that all write as many bytes.
+ * is above it to those that have less (shard_even()), so that none has 1 MiB more to write.
  */
 #ifndef TASUKI_TRAIN_SHARD_H
 #define TASUKI_TRAIN_SHARD_H
@@ -18,7 +18,7 @@ struct err;
 
 struct shard;
 
-/* This rank's share of its stage's tensors, copied to host memory. The graph's names are its own. */
+/* This rank's share of its stage's tensors, copied to host memory; names are the graph's. */
 struct shard *shard_copy(const struct store *store, const struct placement *placement,
                          struct err *err);
 void shard_free(struct shard *shard);
@@ -45,7 +45,7 @@ struct shard_move {
  */
 int shard_moves(const size_t *bytes, int n, struct shard_move **moves);
 /* Collective, of '*n' shards of this rank: they get smaller, or there is one more of what has come.
- * On failure all ranks have the error, unless ranks cannot be reached.
+ * After a failure that not all ranks know of, see comm_agreed(), they are not to be freed.
  */
 int shard_even(struct shard ***shards, int *n, struct comm *comm, struct err *err);
 

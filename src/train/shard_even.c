@@ -54,46 +54,31 @@ int shard_moves(const size_t *bytes, int n, struct shard_move **moves)
 
 /* What one rank tells the other -------------------------------------------------------- */
 
-/* Of each piece, with its name behind it, as long as the number says with its 0. */
+/* Of each piece, before its name with its 0. */
 struct told {
     enum checkpoint_kind kind;
     enum dtype dtype;
     struct shape shape;
     int64_t start, count;
-    size_t name;
+    size_t name;                /* bytes */
 };
 
-struct head {
-    size_t pieces, bytes;       /* so many of them; of all that is told of them */
+/* A move that begins or ends here. */
+struct parcel {
+    struct shard_move move;
+    struct head {
+        size_t pieces, told;    /* so many of them; bytes of what is told of them */
+    } head;
+    struct piece *pieces;
+    char *told;
 };
 
-struct even {
-    struct comm *comm;
-    struct comm_request *request;
-    int rank, n_moves;
-    struct shard_move *moves;
-};
-
-static int tag(const struct even *e)
+/* The last elements of what a rank has, no more than so many bytes, become a parcel. */
+static void give(struct shard *const *shards, int n, struct parcel *parcel)
 {
-    return comm_max_tag(e->comm);
-}
+    size_t bytes = parcel->move.bytes;
+    int given = 0;
 
-static int send(const struct even *e, const void *data, size_t bytes, int to, struct err *err)
-{
-    return comm_send(e->comm, data, bytes, to, tag(e), e->request, err) ||
-           comm_wait(e->request, err) ? -1 : 0;
-}
-
-static int receive(const struct even *e, void *data, size_t bytes, int from, struct err *err)
-{
-    return comm_receive(e->comm, data, bytes, from, tag(e), e->request, err) ||
-           comm_wait(e->request, err) ? -1 : 0;
-}
-
-/* The last elements of what this rank has, no more than so many bytes, go into 'given'. */
-static void give(struct shard *const *shards, int n, size_t bytes, struct shard *given)
-{
     for (int c = n; c-- > 0;) {
         struct shard *shard = shards[c];
 
@@ -104,7 +89,8 @@ static void give(struct shard *const *shards, int n, size_t bytes, struct shard 
 
             if (count == 0)
                 return;
-            q = mem_push((void **)&given->pieces, &given->n, sizeof(*q));
+            q = mem_push((void **)&parcel->pieces, &given, sizeof(*q));
+            parcel->head.pieces++;
             *q = *p;
             q->start += p->count - count;
             q->data += piece_bytes(p) - (size_t)count * size;
@@ -120,16 +106,15 @@ static void give(struct shard *const *shards, int n, size_t bytes, struct shard 
     }
 }
 
-static char *tell(const struct shard *given, struct head *head)
+static void tell(struct parcel *parcel)
 {
-    char *text, *at;
+    char *at;
 
-    *head = (struct head){ .pieces = (size_t)given->n };
-    for (int i = 0; i < given->n; i++)
-        head->bytes += sizeof(struct told) + strlen(given->pieces[i].name) + 1;
-    at = text = mem_new(head->bytes, 1);
-    for (int i = 0; i < given->n; i++) {
-        const struct piece *p = &given->pieces[i];
+    for (size_t i = 0; i < parcel->head.pieces; i++)
+        parcel->head.told += sizeof(struct told) + strlen(parcel->pieces[i].name) + 1;
+    at = parcel->told = mem_new(parcel->head.told, 1);
+    for (size_t i = 0; i < parcel->head.pieces; i++) {
+        const struct piece *p = &parcel->pieces[i];
         struct told told = { p->kind, p->dtype, p->shape, p->start, p->count,
                              strlen(p->name) + 1 };
 
@@ -137,80 +122,146 @@ static char *tell(const struct shard *given, struct head *head)
         memcpy(at + sizeof(told), p->name, told.name);
         at += sizeof(told) + told.name;
     }
-    return text;
 }
 
-static int give_to(const struct even *e, const struct shard_move *move,
-                   struct shard *const *shards, int n, struct err *err)
+/* Names stay where they were told; 'data' is room for what the move said. */
+static int understand(struct parcel *parcel, char *data, struct err *err)
 {
-    struct shard *given = mem_new(1, sizeof(*given));
-    struct head head;
-    int bad;
+    size_t left = parcel->head.told, bytes = parcel->move.bytes;
+    const char *text = parcel->told;
 
-    give(shards, n, move->bytes, given);
-    given->told = tell(given, &head);
-    bad = send(e, &head, sizeof(head), move->to, err) ||
-          send(e, given->told, head.bytes, move->to, err);
-    for (int i = 0; i < given->n && !bad; i++)
-        bad = send(e, given->pieces[i].data, piece_bytes(&given->pieces[i]), move->to, err);
-    if (!bad)           /* else it may be on its way yet */
-        shard_free(given);
-    return bad;
-}
-
-/* What was told of the pieces, the data of which fill the block. Names stay where they are. */
-static int understand(struct shard *taken, size_t told_bytes, size_t bytes, struct err *err)
-{
-    const char *text = taken->told;
-    char *data = taken->block;
-
-    for (int i = 0; i < taken->n; i++) {
-        struct piece *p = &taken->pieces[i];
+    for (size_t i = 0; i < parcel->head.pieces; i++) {
+        struct piece *p = &parcel->pieces[i];
         struct told t = { .name = 0 };
 
-        if (told_bytes > sizeof(t))
+        if (left > sizeof(t))
             memcpy(&t, text, sizeof(t));
         *p = (struct piece){ .name = text + sizeof(t), .kind = t.kind, .dtype = t.dtype,
                              .shape = t.shape, .start = t.start, .count = t.count, .data = data };
-        if (t.name == 0 || t.name > told_bytes - sizeof(t) || p->name[t.name - 1] ||
-            t.count < 0 || (size_t)t.count > bytes / dtype_size(t.dtype))
-            return err_set(err, "what comes from another rank for a checkpoint is garbled");
+        if (t.name == 0 || t.name > left - sizeof(t) || p->name[t.name - 1] || t.count < 0 ||
+            (size_t)t.count > bytes / dtype_size(t.dtype))
+            return err_set(err, "what rank %d has for this checkpoint comes garbled",
+                           parcel->move.from);
         data += piece_bytes(p);
         bytes -= piece_bytes(p);
         text += sizeof(t) + t.name;
-        told_bytes -= sizeof(t) + t.name;
+        left -= sizeof(t) + t.name;
     }
     return 0;
 }
 
-static int take_from(const struct even *e, const struct shard_move *move, struct shard *taken,
-                     struct err *err)
-{
-    struct head head;
+/* Messages ----------------------------------------------------------------------------- */
 
-    if (receive(e, &head, sizeof(head), move->from, err))
+struct even {
+    struct comm *comm;
+    int rank, all;              /* moves of all ranks … */
+    int n;
+    struct parcel *parcels;     /* … and those of this one, which gives or takes */
+    struct shard *taken;        /* NULL: nothing comes */
+    int n_requests;
+    struct comm_request **requests;
+};
+
+/* Part of a move, in the order in which the other rank posts it. */
+static int post(struct even *e, const struct shard_move *move, void *data, size_t bytes,
+                struct err *err)
+{
+    struct comm_request *request = comm_request_new(e->comm);
+    int tag = comm_max_tag(e->comm);
+
+    *(struct comm_request **)mem_push((void **)&e->requests, &e->n_requests, sizeof(request)) =
+        request;
+    return move->from == e->rank ? comm_send(e->comm, data, bytes, move->to, tag, request, err)
+                                 : comm_receive(e->comm, data, bytes, move->from, tag, request,
+                                                err);
+}
+
+static int wait_for_all(struct even *e, struct err *err)
+{
+    for (int i = 0; i < e->n_requests; i++)
+        if (comm_wait(e->requests[i], err))
+            return -1;
+    while (e->n_requests > 0)
+        comm_request_free(e->requests[--e->n_requests]);
+    return 0;
+}
+
+static int pass_heads(struct even *e, struct err *err)
+{
+    for (int i = 0; i < e->n; i++)
+        if (post(e, &e->parcels[i].move, &e->parcels[i].head, sizeof(struct head), err))
+            return -1;
+    return wait_for_all(e, err);
+}
+
+/* Of all that comes the names are in one place, and the pieces. */
+static void make_pieces(struct even *e)
+{
+    size_t pieces = 0, told = 0;
+
+    for (int i = 0; i < e->n; i++) {
+        pieces += e->parcels[i].head.pieces;
+        told += e->parcels[i].head.told;
+    }
+    e->taken->n = (int)pieces;
+    e->taken->pieces = mem_new(pieces, sizeof(*e->taken->pieces));
+    e->taken->told = mem_new(told, 1);
+    pieces = told = 0;
+    for (int i = 0; i < e->n; i++) {
+        e->parcels[i].pieces = e->taken->pieces + pieces;
+        e->parcels[i].told = e->taken->told + told;
+        pieces += e->parcels[i].head.pieces;
+        told += e->parcels[i].head.told;
+    }
+}
+
+static int pass_told(struct even *e, struct err *err)
+{
+    char *data;
+
+    if (e->taken)
+        make_pieces(e);
+    for (int i = 0; i < e->n; i++)
+        if (post(e, &e->parcels[i].move, e->parcels[i].told, e->parcels[i].head.told, err))
+            return -1;
+    if (wait_for_all(e, err))
         return -1;
-    taken->n = (int)head.pieces;
-    taken->pieces = mem_new(head.pieces, sizeof(*taken->pieces));
-    taken->told = mem_new(head.bytes, 1);
-    if (receive(e, taken->told, head.bytes, move->from, err) ||
-        understand(taken, head.bytes, move->bytes, err))
-        return -1;
-    for (int i = 0; i < taken->n; i++)
-        if (receive(e, taken->pieces[i].data, piece_bytes(&taken->pieces[i]), move->from, err))
+    data = e->taken ? e->taken->block : NULL;
+    for (int i = 0; i < e->n && data; data += e->parcels[i++].move.bytes)
+        if (understand(&e->parcels[i], data, err))
             return -1;
     return 0;
 }
 
+static int pass_data(struct even *e, struct err *err)
+{
+    for (int i = 0; i < e->n; i++) {
+        const struct parcel *p = &e->parcels[i];
+
+        for (size_t k = 0; k < p->head.pieces; k++)
+            if (post(e, &p->move, p->pieces[k].data, piece_bytes(&p->pieces[k]), err))
+                return -1;
+    }
+    return wait_for_all(e, err);
+}
+
 /* All together ------------------------------------------------------------------------- */
 
-/* The same moves on all ranks. */
+static void keep_own(struct even *e, const struct shard_move *moves)
+{
+    for (int i = 0; i < e->all; i++)
+        if (moves[i].from == e->rank || moves[i].to == e->rank)
+            *(struct parcel *)mem_push((void **)&e->parcels, &e->n, sizeof(*e->parcels)) =
+                (struct parcel){ .move = moves[i] };
+}
+
 static int find_moves(struct even *e, struct shard *const *shards, int n, struct err *err)
 {
     int size = comm_size(e->comm), bad;
     const void **parts = mem_new((size_t)size, sizeof(*parts));
     size_t *sizes = mem_new((size_t)size, sizeof(*sizes));
     size_t *bytes = mem_new((size_t)size, sizeof(*bytes)), mine = 0;
+    struct shard_move *moves = NULL;
     void *block = NULL;
 
     for (int c = 0; c < n; c++)
@@ -219,7 +270,9 @@ static int find_moves(struct even *e, struct shard *const *shards, int n, struct
     for (int r = 0; r < size && !bad; r++)
         memcpy(&bytes[r], parts[r], sizeof(*bytes));
     if (!bad)
-        e->n_moves = shard_moves(bytes, size, &e->moves);
+        e->all = shard_moves(bytes, size, &moves);
+    keep_own(e, moves);
+    free(moves);
     free(block);
     free(bytes);
     free(sizes);
@@ -227,54 +280,67 @@ static int find_moves(struct even *e, struct shard *const *shards, int n, struct
     return bad;
 }
 
-/* A shard for each move that comes here, behind the others. */
-static int make_room(const struct even *e, struct shard ***shards, int *n, struct err *err)
+/* A rank gives or takes: who has more than the mean is not sent anything. */
+static int prepare(struct even *e, struct shard *const *shards, int n, struct err *err)
 {
-    for (int i = 0; i < e->n_moves; i++) {
-        struct shard *taken;
+    size_t bytes = 0;
 
-        if (e->moves[i].to != e->rank)
-            continue;
-        taken = mem_new(1, sizeof(*taken));
-        *(struct shard **)mem_push((void **)shards, n, sizeof(taken)) = taken;
-        taken->block = mem_try(e->moves[i].bytes, 1, err);
-        if (!taken->block)
-            return -1;
+    for (int i = 0; i < e->n; i++) {
+        if (e->parcels[i].move.from == e->rank) {
+            give(shards, n, &e->parcels[i]);
+            tell(&e->parcels[i]);
+        } else {
+            bytes += e->parcels[i].move.bytes;
+        }
     }
-    return 0;
+    if (bytes == 0)
+        return 0;
+    e->taken = mem_new(1, sizeof(*e->taken));
+    e->taken->block = mem_try(bytes, 1, err);
+    return e->taken->block ? 0 : -1;
 }
 
-/* All take the moves in one order, so that none waits for one that waits. */
-static int move_all(const struct even *e, struct shard *const *shards, int own, struct err *err)
+/* What was given goes, and what is left of a piece that was cut keeps no more than it needs. */
+static void free_given(struct even *e, struct shard *const *shards, int n)
 {
-    int next = own, bad = 0;
-
-    for (int i = 0; i < e->n_moves && !bad; i++) {
-        const struct shard_move *move = &e->moves[i];
-
-        if (move->from == e->rank)
-            bad = give_to(e, move, shards, own, err);
-        else if (move->to == e->rank)
-            bad = take_from(e, move, shards[next++], err);
+    for (int i = 0; i < e->n; i++) {
+        for (size_t k = 0; k < e->parcels[i].head.pieces; k++)
+            free(e->parcels[i].pieces[k].memory);
+        free(e->parcels[i].pieces);
+        free(e->parcels[i].told);
     }
-    return bad;
+    for (int c = 0; c < n; c++) {
+        struct piece *p;
+
+        if (shards[c]->n == 0)
+            continue;
+        p = &shards[c]->pieces[shards[c]->n - 1];
+        p->data = p->memory = mem_resize(p->memory, piece_bytes(p), 1);
+    }
 }
 
 int shard_even(struct shard ***shards, int *n, struct comm *comm, struct err *err)
 {
-    struct even e = { .comm = comm, .rank = comm_rank(comm) };
-    int own = *n, bad = find_moves(&e, *shards, own, err);
+    struct even *e = mem_new(1, sizeof(*e));
+    int bad;
 
-    if (!bad && e.n_moves > 0) {
-        bad = comm_agree(comm, err, make_room(&e, shards, n, err) < 0);
-        if (!bad) {
-            e.request = comm_request_new(comm);
-            bad = move_all(&e, *shards, own, err);
-            bad = bad ? bad : comm_agree(comm, err, 0);
-        }
-        if (!bad)
-            comm_request_free(e.request);
-    }
-    free(e.moves);
-    return bad;
+    e->comm = comm;
+    e->rank = comm_rank(comm);
+    bad = find_moves(e, *shards, *n, err);
+    if (!bad && e->all > 0)
+        bad = comm_agree(comm, err, prepare(e, *shards, *n, err) < 0) ||
+              pass_heads(e, err) || pass_told(e, err) || pass_data(e, err) ||
+              comm_agree(comm, err, 0);
+    if (bad && !comm_agreed(comm))      /* messages may be under way yet */
+        return -1;
+    if (e->n > 0 && !e->taken)
+        free_given(e, *shards, *n);
+    if (bad)
+        shard_free(e->taken);
+    else if (e->taken)
+        *(struct shard **)mem_push((void **)shards, n, sizeof(struct shard *)) = e->taken;
+    free(e->parcels);
+    free(e->requests);
+    free(e);
+    return bad ? -1 : 0;
 }
