@@ -11,7 +11,7 @@
 #include "comm/patience.h"
 #include "comm/where.h"
 
-#define COMM_DRIVER_VERSION 10
+#define COMM_DRIVER_VERSION 11
 #define COMM_DRIVER_SYMBOL "tasuki_comm_driver"
 
 struct comm_driver {
@@ -70,8 +70,15 @@ struct comm {
     void (*tell)(void *data, const char *text);     /* see comm_tell() */
     void *tell_data;
     struct watch *watch;        /* NULL: nobody notices deaths */
+    struct comm *whole;         /* NULL; or this is a part of that one, whose rank waits here */
     void *state;                /* the driver's own */
 };
+
+/* Of the rank that waits. */
+static inline struct patience *comm_patience(struct comm *comm)
+{
+    return comm->whole ? &comm->whole->patience : &comm->patience;
+}
 
 enum comm_operation {
     COMM_SEND, COMM_RECEIVE, COMM_ALLREDUCE, COMM_REDUCE_SCATTER, COMM_ALL_GATHER

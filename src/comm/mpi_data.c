@@ -85,11 +85,11 @@ int mpi_finish(struct comm *comm, struct mpi_list *list, const char *what, struc
             return err_prefix(err, "%s", what);
         if (done)
             break;
-        if (patience_over(&comm->patience))
-            return patience_fail(&comm->patience, what, err);
-        patience_pause(&comm->patience);
+        if (patience_over(comm_patience(comm)))
+            return patience_fail(comm_patience(comm), what, err);
+        patience_pause(comm_patience(comm));
     }
-    patience_renew(&comm->patience);
+    patience_renew(comm_patience(comm));
     return 0;
 }
 

@@ -147,11 +147,11 @@ static int collecting_fence(struct pmix_session *session, struct comm *comm, str
     else if (status != PMIX_SUCCESS)
         return pmix_error(status, "PMIx_Fence_nb", err);
     while ((status = atomic_load(&session->fence)) == FENCE_OPEN) {
-        if (patience_over(&comm->patience))
-            return patience_fail(&comm->patience, "PMIx fence", err);
-        patience_pause(&comm->patience);
+        if (patience_over(comm_patience(comm)))
+            return patience_fail(comm_patience(comm), "PMIx fence", err);
+        patience_pause(comm_patience(comm));
     }
-    patience_renew(&comm->patience);
+    patience_renew(comm_patience(comm));
     PMIX_INFO_DESTRUCT(&info);
     return status == PMIX_SUCCESS ? 0 : pmix_error(status, "PMIx_Fence_nb", err);
 }

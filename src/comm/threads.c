@@ -46,7 +46,7 @@ static void join(struct hub *hub, struct comm *comm)
 {
     pthread_mutex_lock(&hub->lock);
     hub->comms[comm->rank] = comm;
-    atomic_store(&comm->patience.broken, hub->failed);
+    atomic_store(&comm_patience(comm)->broken, hub->failed);
     pthread_mutex_unlock(&hub->lock);
 }
 
@@ -98,11 +98,11 @@ int hub_meet(struct comm *comm, const char *what, struct err *err)
     }
     pthread_mutex_unlock(&hub->lock);
     while (atomic_load(&hub->meetings) == meeting) {
-        if (patience_over(&comm->patience))
-            return patience_fail(&comm->patience, what, err);
-        patience_pause(&comm->patience);
+        if (patience_over(comm_patience(comm)))
+            return patience_fail(comm_patience(comm), what, err);
+        patience_pause(comm_patience(comm));
     }
-    patience_renew(&comm->patience);
+    patience_renew(comm_patience(comm));
     return 0;
 }
 
@@ -227,7 +227,7 @@ static void threads_fail(struct comm *comm, const char *why)
         snprintf(hub->why, sizeof(hub->why), "%s", why);
     for (int r = 0; r < hub->size; r++)
         if (hub->comms[r])
-            atomic_store(&hub->comms[r]->patience.broken, 1);
+            atomic_store(&comm_patience(hub->comms[r])->broken, 1);
     pthread_mutex_unlock(&hub->lock);
     if (first) {
         tell_first(comm, hub);

@@ -43,7 +43,7 @@ static bool some_wait(struct hub *hub)
 
     pthread_mutex_lock(&hub->lock);
     for (int r = 0; r < hub->size; r++)
-        wait = wait || (hub->comms[r] && atomic_load(&hub->comms[r]->patience.remarkable));
+        wait = wait || (hub->comms[r] && atomic_load(&comm_patience(hub->comms[r])->remarkable));
     pthread_mutex_unlock(&hub->lock);
     return wait;
 }
