@@ -106,7 +106,7 @@ void mpi_request_free(struct comm_request *base)
     struct mpi_request *request = (struct mpi_request *)base;
 
     mpi_list_free(&request->list);
-    free(request->own);
+    ordered_clear(&request->sum);
     free(request);
 }
 
@@ -115,7 +115,7 @@ int mpi_send(struct comm_request *base, const void *data, struct err *err)
     struct mpi_request *request = (struct mpi_request *)base;
     const struct mpi_state *state = mpi_state(base->comm);
 
-    request->phase = 0;
+    request->sum.phase = ORDERED_DONE;
     request->list.n = 0;
     return mpi_post_send(&request->list, data, base->bytes, base->peer, base->tag,
                          state->messages, state->rendezvous, err);
@@ -125,7 +125,7 @@ int mpi_receive(struct comm_request *base, void *data, struct err *err)
 {
     struct mpi_request *request = (struct mpi_request *)base;
 
-    request->phase = 0;
+    request->sum.phase = ORDERED_DONE;
     request->list.n = 0;
     return mpi_post_receive(&request->list, data, base->bytes, base->peer, base->tag,
                             mpi_state(base->comm)->messages, err);
@@ -137,7 +137,5 @@ int mpi_test(struct comm_request *base, bool *done, struct err *err)
 
     if (mpi_list_test(&request->list, done, err))
         return -1;
-    if (*done && request->phase)
-        return mpi_collective_next(request, done, err);
-    return 0;
+    return *done ? mpi_collective_next(request, done, err) : 0;
 }

@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "comm/driver.h"
+#include "comm/ordered.h"
 
 /* MPI counts are ints: longer messages travel in pieces of this size. */
 #define MPI_PIECE ((size_t)1 << 30)
@@ -64,15 +65,7 @@ int mpi_finish(struct comm *comm, struct mpi_list *list, const char *what, struc
 struct mpi_request {
     struct comm_request base;
     struct mpi_list list;
-    /* of a group */
-    int phase;              /* 0: nothing is left to do when all has come; see mpi_reduce.c */
-    enum dtype dtype;
-    size_t count;
-    size_t summed, round;   /* elements of each slice: up to here, and so many at a time */
-    unsigned char *data;
-    unsigned char *scratch; /* of this round: lent, or own */
-    unsigned char *own;
-    size_t own_bytes;
+    struct ordered sum;     /* of a group; done: nothing is left to do when all has come */
 };
 
 /* mpi_data.c */
