@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Checks of comm.h over as many ranks as a launcher gives: comm_check [CHECK] [SECONDS].
+/* Checks of comm.h over as many ranks as a launcher gives: comm_check [-N] [CHECK] [SECONDS].
+ * With -N each process is N ranks.
  *
  * Without arguments all checks run; rank 0 prints one line for each. "die RANK SECONDS": that
  * rank leaves in the midst of the others' work; the others must end by that deadline, or when
@@ -18,9 +19,10 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "comm/comm.h"
+#include "comm/crew.h"
 
-static struct comm *comm;
-static struct err err;
+static _Thread_local struct comm *comm;
+static _Thread_local struct err err;
 
 static void give_up(const char *what)
 {
@@ -354,21 +356,27 @@ static const struct { const char *name; void (*run)(void); } checks[] = {
     { "sums", check_sums },
 };
 
-int main(int argc, char **argv)
-{
-    const char *only = argc > 1 ? argv[1] : NULL;
-    struct launch launch;
+/* The words of the command line after -N. */
+struct words {
+    int n;
+    char **words;
+};
 
-    must(launch_detect(&launch, &err), "launch");
-    comm = comm_open(&launch, &err);
+static int work(const struct launch *launch, void *context, struct err *ignored)
+{
+    const struct words *w = context;
+    const char *only = w->n > 0 ? w->words[0] : NULL;
+
+    (void)ignored;
+    comm = comm_open(launch, &err);
     must(comm ? 0 : -1, "open");
-    comm_set_deadline(comm, argc > 3 ? atof(argv[3]) : 60);
+    comm_set_deadline(comm, w->n > 2 ? atof(w->words[2]) : 60);
     if (only && strcmp(only, "wait") == 0)
-        comm_set_deadline(comm, argc > 2 ? atof(argv[2]) : 60);
+        comm_set_deadline(comm, w->n > 1 ? atof(w->words[1]) : 60);
     if (comm_rank(comm) == 0)
         printf("%d ranks, %s, %s\n", comm_size(comm), comm_name(comm), comm_library(comm));
     if (only && (strcmp(only, "die") == 0 || strcmp(only, "fail") == 0))
-        die(argc > 2 ? atoi(argv[2]) : 0, strcmp(only, "fail") == 0);
+        die(w->n > 1 ? atoi(w->words[1]) : 0, strcmp(only, "fail") == 0);
     if (only && strcmp(only, "wait") == 0)
         pass_around();
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
@@ -384,4 +392,21 @@ int main(int argc, char **argv)
             printf("rank %d: %s\n", r, comm_host(comm, r));
     comm_close(comm);
     return EXIT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    bool many = argc > 1 && argv[1][0] == '-';
+    struct words words = { argc - 1 - many, argv + 1 + many };
+    struct launch launch;
+    int code;
+
+    must(launch_detect(&launch, &err), "launch");
+    launch.several = many && launch.kind == LAUNCH_MPI;
+    if (launch.several)
+        launch.processes = comm_open(&launch, &err);
+    must(!launch.several || launch.processes ? 0 : -1, "open processes");
+    code = crew_run(many ? atoi(argv[1] + 1) : 1, &launch, work, &words, &err);
+    must(err.code ? -1 : 0, "ranks");
+    return code;
 }

@@ -17,6 +17,7 @@
 
 #define HEARING 1.0     /* seconds in which one hears of a death that broke a message */
 #define ASKING 10.0     /* and in which one hears where all are: watch.c takes 2 */
+#define LAST_WORDS 10   /* in which a rank of this process says why, and ends it */
 
 static const struct comm_driver *load_driver(struct err *err)
 {
@@ -35,6 +36,24 @@ static const struct comm_driver *load_driver(struct err *err)
         return NULL;
     }
     return driver;
+}
+
+static const struct comm_driver *choose_driver(const struct launch *launch, struct err *err)
+{
+    const struct comm_driver *driver;
+
+    if (launch->kind != LAUNCH_MPI)
+        return launch->hybrid ? &comm_hybrid_driver : &comm_threads_driver;
+    driver = load_driver(err);
+    if (!driver)
+        err_prefix(err, "cannot join the other ranks");
+    return driver;
+}
+
+/* The threads of one process die all at once. */
+static bool is_watched(const struct launch *launch)
+{
+    return !launch->blind && (launch->hybrid || (launch->kind == LAUNCH_MPI && !launch->several));
 }
 
 /* For the handler of a signal. */
@@ -75,16 +94,11 @@ static int open_in_time(const struct comm_driver *driver, struct comm *comm,
 
 struct comm *comm_open(const struct launch *launch, struct err *err)
 {
-    const struct comm_driver *driver = &comm_threads_driver;
+    const struct comm_driver *driver = choose_driver(launch, err);
     struct comm *comm;
 
-    if (launch->kind == LAUNCH_MPI) {
-        driver = load_driver(err);
-        if (!driver) {
-            err_prefix(err, "cannot join the other ranks");
-            return NULL;
-        }
-    }
+    if (!driver)
+        return NULL;
     comm = mem_new(1, sizeof(*comm));
     comm->driver = driver;
     comm->patience.deadline = COMM_DEADLINE;
@@ -94,8 +108,8 @@ struct comm *comm_open(const struct launch *launch, struct err *err)
         free(comm);
         return NULL;
     }
-    /* No way back, as in a driver: the process ends instead. Threads die all at once. */
-    if (!launch->blind && driver != &comm_threads_driver && watch_start(comm, &comm->watch, err))
+    /* No way back, as in a driver: the process ends instead. */
+    if (is_watched(launch) && watch_start(comm, &comm->watch, err))
         return NULL;
     return comm;
 }
@@ -147,12 +161,24 @@ bool comm_same_host(const struct comm *comm, int a, int b)
     return strcmp(comm_host(comm, a), comm_host(comm, b)) == 0;
 }
 
+int comm_process(const struct comm *comm, int rank)
+{
+    if (comm->processes)
+        return comm->processes[rank];
+    return comm->driver == &comm_threads_driver ? 0 : rank;
+}
+
 int comm_far_rank(const struct comm *comm)
 {
-    for (int r = 1; r < comm_size(comm); r++)
+    int far = 1;
+
+    for (int r = 1; r < comm_size(comm); r++) {
         if (!comm_same_host(comm, 0, r))
             return r;
-    return 1;
+        if (comm_process(comm, far) == comm_process(comm, 0))
+            far = r;
+    }
+    return far < comm_size(comm) && comm_process(comm, far) != comm_process(comm, 0) ? far : 1;
 }
 
 int comm_max_tag(const struct comm *comm)
@@ -292,8 +318,8 @@ static int check_post(const struct comm *comm, const struct comm_request *reques
     return 0;
 }
 
-static void describe(struct comm_request *request, enum comm_operation operation, int peer,
-                     int tag, size_t bytes)
+void comm_describe(struct comm_request *request, enum comm_operation operation, int peer, int tag,
+                   size_t bytes)
 {
     request->operation = operation;
     request->peer = peer;
@@ -307,7 +333,7 @@ int comm_send(struct comm *comm, const void *data, size_t bytes, int to, int tag
 {
     if (check_post(comm, request, to, tag, err))
         return -1;
-    describe(request, COMM_SEND, to, tag, bytes);
+    comm_describe(request, COMM_SEND, to, tag, bytes);
     if (comm->driver->send(request, data, err))
         return err_prefix(err, "send to rank %d (%s)", to, comm->hosts[to]);
     request->active = true;
@@ -319,7 +345,7 @@ int comm_receive(struct comm *comm, void *data, size_t bytes, int from, int tag,
 {
     if (check_post(comm, request, from, tag, err))
         return -1;
-    describe(request, COMM_RECEIVE, from, tag, bytes);
+    comm_describe(request, COMM_RECEIVE, from, tag, bytes);
     if (comm->driver->receive(request, data, err))
         return err_prefix(err, "receive from rank %d (%s)", from, comm->hosts[from]);
     request->active = true;
@@ -482,7 +508,7 @@ static int collective(struct comm_group *group, enum comm_operation operation, v
         return err_set(err, "a request is posted while it is still active");
     if (group->n == 1 || n == 0)
         return 0;
-    describe(request, operation, -1, -1, 0);
+    comm_describe(request, operation, -1, -1, 0);
     request->group = group;
     if (comm->driver->collective(request, group, data, n, dtype, deterministic, err))
         return err_prefix(err, "%s over %d ranks", collective_name(operation), group->n);
@@ -547,25 +573,41 @@ static void blame_stuck(struct comm *comm, const struct watch_verdict *verdict, 
     }
 }
 
+/* All ranks of a process are lost with it, whether each of them was missed yet or not. */
+static void blame_death(struct comm *comm, const struct watch_verdict *verdict, struct err *err)
+{
+    int first = verdict->rank, last = first, more;
+    char others[64] = "";
+
+    while (last + 1 < comm->size && comm_process(comm, last + 1) == comm_process(comm, first))
+        last++;
+    more = verdict->lost - (last - first + 1);
+    if (more > 0)
+        snprintf(others, sizeof(others), ", and %d more", more);
+    if (first == last)
+        err_set(err, "rank %d (%s) is lost: its process has ended%s", first, comm->hosts[first],
+                others);
+    else
+        err_set(err, "ranks %d-%d (%s) are lost: their process has ended%s", first, last,
+                comm->hosts[first], others);
+    if (verdict->text[0]) {
+        err_hint(err, "%s", verdict->text);
+        comm->starved = 1 + first;
+    }
+}
+
 /* A rank that failed by itself says why: then there is nothing to say here. */
 static void blame(struct comm *comm, const struct watch_verdict *verdict, struct err *err)
 {
     bool known = verdict->rank >= 0 && verdict->rank < comm->size;
-    char others[64] = "", text[512];
+    char text[512];
 
     comm->agreed = true;
-    comm->speaker = verdict->speaker;
-    if (verdict->lost > 1)
-        snprintf(others, sizeof(others), ", and %d more", verdict->lost - 1);
+    comm->speaker = verdict->cause == WATCH_FAILED ? verdict->rank : verdict->speaker;
     if (verdict->cause == WATCH_STUCK || verdict->cause == WATCH_SILENT) {
         blame_stuck(comm, verdict, err);
     } else if (verdict->cause == WATCH_DIED && known) {
-        err_set(err, "rank %d (%s) is lost: its process has ended%s", verdict->rank,
-                comm->hosts[verdict->rank], others);
-        if (verdict->text[0]) {
-            err_hint(err, "%s", verdict->text);
-            comm->starved = 1 + verdict->rank;
-        }
+        blame_death(comm, verdict, err);
     } else if (verdict->cause == WATCH_CUT) {
         err_set(err, "%s", verdict->text);
     } else {
@@ -585,14 +627,39 @@ static void look_around(struct comm *comm, struct err *err)
     blame_stuck(comm, &verdict, err);
 }
 
+static bool is_mate(const struct comm *comm, int rank)
+{
+    return rank >= 0 && rank < comm->size && rank != comm->rank &&
+           comm_process(comm, rank) == comm_process(comm, comm->rank);
+}
+
+/* Why others end is known at once, or asked for; of what has broken a message one hears soon. */
+static bool hear_verdict(struct comm *comm, bool stuck, struct watch_verdict *verdict)
+{
+    bool told = atomic_load(&comm->patience.broken);
+
+    if (stuck)
+        watch_stuck(comm->watch);
+    return watch_verdict(comm->watch, stuck ? ASKING : told ? 0 : HEARING, verdict);
+}
+
+/* Another rank says why, and this process ends. */
+static void end_after(struct comm *comm, const struct err *err) __attribute__((noreturn));
+static void end_after(struct comm *comm, const struct err *err)
+{
+    if (is_mate(comm, comm->speaker))
+        sleep(LAST_WORDS);
+    else
+        launch_linger();
+    _exit(err->code ? (int)err->code : EXIT_FAILED);
+}
+
 void comm_follow(struct comm *comm, struct err *err)
 {
     struct watch_verdict verdict;
-    bool stuck = patience_expired(&comm->patience);
+    bool stuck = patience_expired(&comm->patience), watched = comm->watch != NULL;
 
-    if (!comm->agreed && stuck)
-        watch_stuck(comm->watch);
-    if (!comm->agreed && watch_verdict(comm->watch, stuck ? ASKING : HEARING, &verdict))
+    if (!comm->agreed && hear_verdict(comm, stuck, &verdict))
         blame(comm, &verdict, err);
     else if (!comm->agreed && stuck && comm->driver->look)
         look_around(comm, err);
@@ -604,10 +671,11 @@ void comm_follow(struct comm *comm, struct err *err)
         watch_hurry(comm->watch);
     watch_leave(comm->watch, comm->agreed ? NULL : err->text);
     comm->watch = NULL;
-    if (comm->rank == comm->speaker || !comm->agreed)
-        return;
-    launch_linger();
-    _exit(err->code ? (int)err->code : EXIT_FAILED);
+    /* The others hear of it by rank 0's thread, which ends with this process. */
+    if (!comm->agreed && watched && is_mate(comm, 0))
+        launch_linger();
+    if (comm->agreed && comm->rank != comm->speaker)
+        end_after(comm, err);
 }
 
 void comm_set_words(struct comm *comm, const struct comm_words *words)

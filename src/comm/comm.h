@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Communication among the ranks of a run: one interface, threads of one process or MPI.
+/* Communication among the ranks of a run: one interface, threads of a process, MPI, or both.
  *
  * Two planes. Control: small exchanges, by collecting PMIx fences where they can be relied
  * upon, and agreements. Data: messages and reductions on host memory, posted and tested,
@@ -23,6 +23,7 @@ struct comm;
 struct comm_group;
 struct comm_request;
 struct hub;
+struct hybrid;
 struct sighting;
 
 /* Where this process was started from, read once from the environment. */
@@ -39,8 +40,11 @@ struct launch {
     bool rendezvous;        /* TASUKI_RENDEZVOUS=1: no send ends before its receive began */
     bool blind;             /* TASUKI_WATCH=no: nobody watches whether the others live */
     char line[192];         /* the command that starts it rightly: "srun --mpi=pmix -N4 …" */
+    bool several;           /* LAUNCH_MPI: each process is to be several ranks … */
+    struct comm *processes; /* … and this is the communicator of the processes, for crew_run() */
     struct hub *hub;        /* LAUNCH_THREADS: where they meet (threads.h), … */
-    int rank;               /* … and which one this is */
+    int rank;               /* … which one of this process this is, … */
+    struct hybrid *hybrid;  /* … and what it shares where there are other processes */
     double deadline;        /* seconds that MPI may take to start: 600; 0: any */
 };
 #define COMM_DEADLINE 600
@@ -53,16 +57,20 @@ int launch_detect(struct launch *launch, struct err *err);
 /* The same from a recorded environment: NULL-terminated "NAME=value" strings. */
 int launch_detect_from(char *const *environment, struct launch *launch, struct err *err);
 
-/* Load the MPI module where there is a launcher; else this process has all ranks. */
+/* Load the MPI module where there is a launcher; else this process has all ranks. Where each
+ * process is to be several, it is the processes that are joined, which nobody watches yet.
+ */
 struct comm *comm_open(const struct launch *launch, struct err *err);
 void comm_close(struct comm *comm);     /* collective, clean end */
 int comm_rank(const struct comm *comm);
 int comm_size(const struct comm *comm);
-const char *comm_name(const struct comm *comm);             /* "self", "threads", "mpi" */
+const char *comm_name(const struct comm *comm);             /* "self", "threads", "mpi", "hybrid" */
 const char *comm_library(const struct comm *comm);          /* "Open MPI 4.1.4, PMIx 4.2.2" */
 const char *comm_host(const struct comm *comm, int rank);   /* node name of any rank */
 bool comm_same_host(const struct comm *comm, int a, int b);
-/* The first rank on another node than rank 0; 1 where there is none. */
+/* Which process a rank is in; they are numbered from 0. */
+int comm_process(const struct comm *comm, int rank);
+/* The first rank on another node than rank 0, or else in another process; 1 where there is none. */
 int comm_far_rank(const struct comm *comm);
 
 /* Seconds without progress after which an operation fails (default 600; 0: for ever). Only

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/comm.h"
+#include "comm/hybrid.h"
 #include "comm/threads.h"
 
 #define STACK ((size_t)16 << 20)    /* bytes of each thread: twice what a process usually has */
@@ -64,7 +65,7 @@ static int start(struct hand *hand, int rank, const struct launch *launch, struc
                : 0;
 }
 
-/* Rank 0 among the others, whose results come after its own. */
+/* The first rank among the others, whose results come after its own. */
 static int run(struct crew *crew, struct hand *hands, int n, const struct launch *launch,
                struct err *err)
 {
@@ -95,16 +96,21 @@ int crew_run(int n, const struct launch *launch,
     struct hand *hands;
     int code;
 
-    if (n == 1)
+    if (n == 1 && !launch->processes)
         return work(launch, context, err);
     own.kind = LAUNCH_THREADS;
-    own.hub = hub_new(n);
     own.rank = 0;
+    if (launch->processes && !(own.hybrid = hybrid_new(launch->processes, n, err)))
+        return (int)err->code;
+    own.hub = hub_new(n);
     hands = mem_new((size_t)n, sizeof(*hands));
     pthread_mutex_init(&crew.gate, NULL);
     code = run(&crew, hands, n, &own, err);
     pthread_mutex_destroy(&crew.gate);
     free(hands);
     hub_free(own.hub);
+    hybrid_free(own.hybrid);
+    if (!crew.cancelled)
+        comm_close(launch->processes);
     return code;
 }

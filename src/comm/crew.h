@@ -6,10 +6,11 @@
 struct err;
 struct launch;
 
-/* Call 'work' as each of 'n' ranks, with a launch for comm_open(); rank 0 is the calling thread,
- * signals are its own, and so is 'err'. A single rank has 'launch' as it is. Returns, when all
- * have returned, what rank 0 did, or another where that was 0; EXIT_FAILED where a thread cannot
- * be started, and then 'work' is never called.
+/* Call 'work' as each of 'n' ranks, with a launch for comm_open(); the first is the calling thread,
+ * signals are its own, and so is 'err'. A single rank has 'launch' as it is, unless it belongs to
+ * launch->processes: then there are others in other processes, and that is closed when all have
+ * returned. Returns what the first did, or another where that was 0; where 'work' is never called,
+ * since a thread cannot be started or MPI has too few tags, the code of 'err'.
  */
 int crew_run(int n, const struct launch *launch,
              int (*work)(const struct launch *launch, void *context, struct err *err),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What stands behind comm.h: a table of functions, 'threads' in the core or a loaded module.
+/* What stands behind comm.h: a table of functions, of the core's own or of a loaded module.
  *
  * A module is linked without the core: it shares these structs and nothing else, so both
  * sides check COMM_DRIVER_VERSION and the sizes.
@@ -60,6 +60,7 @@ struct comm {
     const struct comm_driver *driver;
     int rank, size, max_tag;
     char **hosts;               /* [size]: one allocation each, freed by close() */
+    const int *processes;       /* [size], see comm_process(); NULL: all are one, or one each */
     char library[128];
     bool agreed;                /* all ranks know of a failure, and have the same text */
     int speaker;                /* of that: the rank that says it */
@@ -105,7 +106,11 @@ struct comm_group {
 
 struct watch_verdict;
 
-extern const struct comm_driver comm_threads_driver;
+extern const struct comm_driver comm_threads_driver, comm_hybrid_driver;
+
+/* Of a request that is about to be posted. */
+void comm_describe(struct comm_request *request, enum comm_operation operation, int peer, int tag,
+                   size_t bytes);
 
 /* By the thread that watches: this rank is to say why, and its main thread does not come to it. */
 void comm_last_words(struct comm *comm, const struct watch_verdict *verdict,

@@ -80,16 +80,31 @@ static int check_launcher(const struct launch *launch, struct err *err)
     return 0;
 }
 
-static int start_mpi(bool crowded, struct err *err)
+/* The first rank says it. */
+static int refuse_threads(const struct launch *launch, struct err *err)
 {
-    int provided;
+    char library[128];
+
+    if (!launch->first)
+        return launch_follow(err);
+    name_library(library, sizeof(library));
+    return err_set_code(err, EXIT_USAGE, "%s lets no more than one thread of a process call it "
+                        "(MPI_THREAD_SERIALIZED), as --ranks-in-process needs where several tasks "
+                        "were started: leave it out, and start a task for each rank", library);
+}
+
+static int start_mpi(const struct launch *launch, bool crowded, struct err *err)
+{
+    int required = launch->several ? MPI_THREAD_SERIALIZED : MPI_THREAD_FUNNELED, provided;
 
     /* Open MPI writes to sockets of ranks that died: an error, not this rank's end. */
     signal(SIGPIPE, SIG_IGN);
     /* Ranks that share a core must not spin: read by Open MPI when it starts. */
     if (crowded)
         setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-    MPI_CHECK(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided), err);
+    MPI_CHECK(MPI_Init_thread(NULL, NULL, required, &provided), err);
+    if (launch->several && provided < required)
+        return refuse_threads(launch, err);
     MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), err);
     return 0;
 }
@@ -185,7 +200,7 @@ static int join(struct comm *comm, const struct launch *launch, struct err *err)
     if (state->pmix && pmix_session_local_size(state->pmix) > 0)
         local = pmix_session_local_size(state->pmix);
     comm->patience.crowded = launch->yield || local > cores;
-    if (start_mpi(comm->patience.crowded, err) ||
+    if (start_mpi(launch, comm->patience.crowded, err) ||
         (launch->pmix && MPI_BEFORE_PMIX && open_pmix(comm, launch, err)))
         return -1;
     /* The fence at the end of Open MPI's MPI_Init() collects nothing, so it is none in Slurm

@@ -52,13 +52,16 @@ static void join(struct hub *hub, struct comm *comm)
 
 static int threads_open(struct comm *comm, const struct launch *launch, struct err *err)
 {
-    struct hub *hub = launch->kind == LAUNCH_THREADS ? launch->hub : hub_new(1);
+    bool lone = launch->kind != LAUNCH_THREADS;
+    struct hub *hub = lone ? hub_new(1) : launch->hub;
     char host[256] = "localhost";
 
     (void)err;
     gethostname(host, sizeof(host) - 1);
     comm->state = hub;
-    comm->rank = launch->kind == LAUNCH_THREADS ? launch->rank : 0;
+    if (lone)
+        hub->lone = true;
+    comm->rank = lone ? 0 : launch->rank;
     comm->size = hub->size;
     comm->max_tag = INT_MAX;
     comm->hosts = mem_new((size_t)hub->size, sizeof(*comm->hosts));
@@ -81,7 +84,7 @@ static void threads_close(struct comm *comm, bool met)
     for (int r = 0; r < comm->size; r++)
         free(comm->hosts[r]);
     free(comm->hosts);
-    if (comm->size == 1)
+    if (hub->lone)
         hub_free(hub);
 }
 

@@ -30,6 +30,7 @@ struct hub_part {
 
 struct hub {
     int size;
+    bool lone;                  /* of a rank that frees it itself */
     atomic_uint meetings;       /* of all ranks, so far */
     struct hub_part *parts;     /* [size]: each rank's own, but between two meetings */
     struct box *boxes;          /* [size] */

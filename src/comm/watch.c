@@ -354,7 +354,7 @@ static void *run(void *data)
 
 /* Starting and leaving ----------------------------------------------------------------- */
 
-/* Rank 0, and the first rank of another node, or rank 1. */
+/* Rank 0, and one that does not end with it. */
 static void choose_hubs(struct watch *w)
 {
     w->hub[0] = 0;

@@ -44,6 +44,14 @@ double watch_leaving(enum watch_cause cause, double bound)
     return dmin(LEAVING, all - verdict_takes(cause, silence) - LAST_WORDS - SLACK);
 }
 
+/* Is the rank that is to speak a thread of this process, too? */
+static bool speaks_here(const struct watch *w)
+{
+    int speaker = w->verdict.speaker;
+
+    return speaker >= 0 && comm_process(w->comm, speaker) == comm_process(w->comm, w->comm->rank);
+}
+
 void watch_end(struct watch *w)
 {
     struct comm_words words;
@@ -56,6 +64,8 @@ void watch_end(struct watch *w)
     pthread_mutex_unlock(&w->lock);
     if (w->verdict.speaker == w->comm->rank && words.last)
         comm_last_words(w->comm, &w->verdict, words.last, words.data);
+    else if (speaks_here(w))
+        sleep(LAST_WORDS);
     _exit(EXIT_FAILED);
 }
 
