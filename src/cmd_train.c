@@ -459,16 +459,6 @@ static int run_joined(const struct options *o, struct train_settings *settings,
     return (int)err->code;
 }
 
-/* Rank 0 alone asks to be requeued, and last: launchers end the others when one has failed. */
-static int leave(int rank, bool launched)
-{
-    if (rank > 0)
-        return EXIT_OK;
-    if (launched)
-        launch_linger();
-    return EXIT_REQUEUE;
-}
-
 /* What all ranks of this process share. */
 struct job {
     const struct options *options;
@@ -507,7 +497,8 @@ static int run_rank(const struct launch *launch, void *context, struct err *err)
         free(paths[i]);
     free(settings.replicas);
     schedule_free(settings.list);
-    return code == EXIT_REQUEUE ? leave(rank, launch->kind == LAUNCH_MPI) : code;
+    /* Rank 0 alone asks to be requeued. */
+    return code == EXIT_REQUEUE && rank > 0 ? EXIT_OK : code;
 }
 
 static bool computes_on_gpus(const struct options *options)
@@ -537,33 +528,49 @@ static bool takes_gpus(const struct job *job)
     return any;
 }
 
-/* auto: one for each GPU that CUDA shows this process. Of several tasks each is one rank. */
-static int ranks_for(const struct job *job, const struct launch *launch)
+/* auto: one for each GPU that CUDA shows this process; tasks of a node share those that they see in
+ * common.
+ */
+static int ranks_for(const struct job *job, const struct launch *launch, int64_t *ranks,
+                     struct err *err)
 {
-    int gpus;
+    bool gpus = takes_gpus(job);
+    int n = 1;
 
-    if (launch->kind == LAUNCH_MPI || !takes_gpus(job))
-        return 1;
-    gpus = gpu_count();
-    return gpus > 1 ? gpus : 1;
+    if (launch->processes && gpu_share(launch->processes, gpus, &n, err))
+        return -1;
+    if (!launch->processes && gpus)
+        n = gpu_count();
+    *ranks = n > 1 ? n : 1;
+    return 0;
 }
 
+/* 0: auto. */
 static int read_ranks(const struct job *job, const struct launch *launch, int64_t *ranks,
                       struct err *err)
 {
     const char *text = option_string(job->options, "ranks-in-process", "1");
 
-    if (strcmp(text, "auto") == 0)
-        *ranks = ranks_for(job, launch);
-    else if (option_int(job->options, "ranks-in-process", 1, MAX_COUNT, 1, ranks, err) < 0)
-        return err_hint(err, "or say auto");
-    if (*ranks == 1 || launch->kind != LAUNCH_MPI)
+    *ranks = 0;
+    if (strcmp(text, "auto") == 0 ||
+        option_int(job->options, "ranks-in-process", 1, MAX_COUNT, 1, ranks, err) == 0)
         return 0;
-    if (!launch->first)
-        return launch_follow(err);
-    return err_set_code(err, EXIT_USAGE, "--ranks-in-process %lld: several tasks were started "
-                        "already, each of which is a rank: leave it out, or start one task",
-                        (long long)*ranks);
+    return launch->first ? err_hint(err, "or say auto") : launch_follow(err);
+}
+
+/* Of several tasks each is one rank, unless it is said that each is several. */
+static int run_ranks(struct job *job, struct launch *launch, struct err *err)
+{
+    int64_t ranks;
+
+    if (read_ranks(job, launch, &ranks, err) < 0)
+        return (int)err->code;
+    launch->several = launch->kind == LAUNCH_MPI && option_given(job->options, "ranks-in-process");
+    if (launch->several && !(launch->processes = comm_open(launch, err)))
+        return (int)err->code;
+    if (ranks == 0 && ranks_for(job, launch, &ranks, err) < 0)
+        return (int)err->code;
+    return crew_run((int)ranks, launch, run_rank, job, err);
 }
 
 /* Of the limit, for a checkpoint before it; of GPUs, where nobody says whether they are meant. */
@@ -577,7 +584,6 @@ static int run(struct job *job, struct err *err)
 {
     struct err ignored = { 0 };
     struct launch launch;
-    int64_t ranks;
     int code;
 
     job->start = trace_clock();
@@ -603,11 +609,11 @@ static int run(struct job *job, struct err *err)
         bind_rank(job->node, launch.local_size, computes_on_gpus(job->options));
     if (launch.first)
         fate_begin();
-    if (job->node && read_ranks(job, &launch, &ranks, err) == 0)
-        code = crew_run((int)ranks, &launch, run_rank, job, err);
-    else
-        code = (int)err->code;
+    code = job->node ? run_ranks(job, &launch, err) : (int)err->code;
     topo_node_free(job->node);
+    /* Last: launchers end the others when one has failed. */
+    if (code == EXIT_REQUEUE && launch.kind == LAUNCH_MPI)
+        launch_linger();
     return code;
 }
 

@@ -103,13 +103,11 @@ static char *look(struct err *err)
 /* The i-th line after the first, from 0; false: there are not so many. */
 static bool read_gpu(const char *text, int i, struct gpu_choice *gpu)
 {
-    for (; i >= 0; i--) {
+    for (; text && i >= 0; i--) {
         text = strchr(text, '\n');
-        if (!text)
-            return false;
-        text++;
+        text += text != NULL;
     }
-    return sscanf(text, "%31s %d", gpu->address, &gpu->architecture) == 2;
+    return text && sscanf(text, "%31s %d", gpu->address, &gpu->architecture) == 2;
 }
 
 static bool is_taken(const struct comm *comm, const struct gpu_choices *choices, int rank,
@@ -120,6 +118,80 @@ static bool is_taken(const struct comm *comm, const struct gpu_choices *choices,
             comm_same_host(comm, r, rank))
             return true;
     return false;
+}
+
+/* What ranks tell each other of GPUs, each a string to be freed; NULL where none is wanted. */
+static int tell(struct comm *comm, bool wanted, char **texts, struct err *err)
+{
+    int n = comm_size(comm), status;
+    const void **parts = mem_new((size_t)n, sizeof(*parts));
+    size_t *sizes = mem_new((size_t)n, sizeof(*sizes));
+    struct err why = { 0 };
+    char *text = wanted ? look(&why) : mem_strdup("");
+    void *block = NULL;
+
+    status = comm_exchange(comm, text, wanted ? strlen(text) + 1 : 0, &block, parts, sizes, err);
+    for (int r = 0; r < n && !status; r++)
+        if (sizes[r] > 0)
+            texts[r] = mem_printf("%.*s", (int)sizes[r], (const char *)parts[r]);
+    free(text);
+    free(block);
+    free(parts);
+    free(sizes);
+    return status;
+}
+
+static bool is_shown(const char *text, const char *address)
+{
+    struct gpu_choice gpu;
+
+    for (int i = 0; read_gpu(text, i, &gpu); i++)
+        if (strcmp(gpu.address, address) == 0)
+            return true;
+    return false;
+}
+
+/* Of the processes on the node of 'first' that are shown this GPU, from there on: the one that has
+ * the fewest.
+ */
+static int least_laden(const struct comm *comm, char *const *texts, const int *gpus, int first,
+                       const char *address)
+{
+    int best = first;
+
+    for (int p = first; p < comm_size(comm); p++)
+        if (comm_same_host(comm, first, p) && is_shown(texts[p], address) && gpus[p] < gpus[best])
+            best = p;
+    return best;
+}
+
+static bool was_shown(const struct comm *comm, char *const *texts, int process,
+                      const char *address)
+{
+    for (int p = 0; p < process; p++)
+        if (comm_same_host(comm, p, process) && is_shown(texts[p], address))
+            return true;
+    return false;
+}
+
+int gpu_share(struct comm *processes, bool wanted, int *share, struct err *err)
+{
+    int n = comm_size(processes), *gpus = mem_new((size_t)n, sizeof(*gpus));
+    char **texts = mem_new((size_t)n, sizeof(*texts));
+    struct gpu_choice gpu;
+    int status = tell(processes, wanted, texts, err);
+
+    for (int p = 0; p < n && !status; p++)
+        for (int i = 0; read_gpu(texts[p], i, &gpu); i++)
+            if (!was_shown(processes, texts, p, gpu.address))
+                gpus[least_laden(processes, texts, gpus, p, gpu.address)]++;
+    if (!status)
+        *share = gpus[comm_rank(processes)];
+    for (int p = 0; p < n; p++)
+        free(texts[p]);
+    free(texts);
+    free(gpus);
+    return status;
 }
 
 static void choose(const struct comm *comm, struct gpu_choices *choices, int rank,
@@ -154,43 +226,33 @@ static void agree_on_nccl(struct gpu_choices *choices, const char *text, bool *a
     *any = true;
 }
 
-static void choose_all(const struct comm *comm, struct gpu_choices *choices,
-                       const void *const *parts, const size_t *sizes)
+static void choose_all(const struct comm *comm, struct gpu_choices *choices, char *const *texts)
 {
     bool any = false;
 
     for (int r = 0; r < choices->n; r++) {
-        char *text = mem_printf("%.*s", (int)sizes[r], (const char *)parts[r]);
-
-        if (text[0] == '!')
-            choices->list[r].why = mem_strdup(text + 1);
-        else if (sizes[r] > 0)
-            choose(comm, choices, r, text);
+        if (texts[r] && texts[r][0] == '!')
+            choices->list[r].why = mem_strdup(texts[r] + 1);
+        else if (texts[r])
+            choose(comm, choices, r, texts[r]);
         if (choices->list[r].address[0])
-            agree_on_nccl(choices, text, &any);
-        free(text);
+            agree_on_nccl(choices, texts[r], &any);
     }
 }
 
 int gpu_choose(struct comm *comm, bool wanted, struct gpu_choices *choices, struct err *err)
 {
-    int n = comm_size(comm), status;
-    const void **parts = mem_new((size_t)n, sizeof(*parts));
-    size_t *sizes = mem_new((size_t)n, sizeof(*sizes));
-    struct err why = { 0 };
-    char *text = wanted ? look(&why) : mem_strdup("");
-    void *block = NULL;
+    int n = comm_size(comm);
+    char **texts = mem_new((size_t)n, sizeof(*texts));
+    int status = tell(comm, wanted, texts, err);
 
-    status = comm_exchange(comm, text, wanted ? strlen(text) + 1 : 0, &block, parts, sizes,
-                           err);
     if (status == 0) {
         *choices = (struct gpu_choices){ n, mem_new((size_t)n, sizeof(*choices->list)), "" };
-        choose_all(comm, choices, parts, sizes);
+        choose_all(comm, choices, texts);
     }
-    free(text);
-    free(block);
-    free(parts);
-    free(sizes);
+    for (int r = 0; r < n; r++)
+        free(texts[r]);
+    free(texts);
     return status;
 }
 

@@ -31,6 +31,11 @@ struct gpu_choices {
 
 /* How many CUDA shows this process; 0 where there are none, or no tasuki-cuda.so. */
 int gpu_count(void);
+/* How many of those that CUDA shows the processes of a node this one is to drive: they share them
+ * evenly, as far as they are shown the same. Collective of the processes; 'wanted': is this one to
+ * drive any?
+ */
+int gpu_share(struct comm *processes, bool wanted, int *share, struct err *err);
 /* 90, for sm_90, of the one at this PCI address, or of the first that CUDA shows; 0: there is none. */
 int gpu_architecture(const char *address);
 

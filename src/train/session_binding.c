@@ -382,7 +382,8 @@ static int count_isolated(const struct session *s, const struct bound *all, int 
         bool apart = false;
 
         for (int q = first[r]; q < s->size && !apart && all[r].shown && !all[r].parts; q++)
-            apart = q != r && first[q] == first[r] && all[q].shown &&
+            apart = comm_process(s->comm, q) != comm_process(s->comm, r) &&
+                    first[q] == first[r] && all[q].shown &&
                     (all[q].seen != all[r].seen || (all[q].isolated && all[r].isolated));
         *one = apart && n == 0 ? r : *one;
         n += apart;

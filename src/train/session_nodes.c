@@ -43,13 +43,40 @@ static char *better_line(const struct job_nodes *nodes)
     return line;
 }
 
+/* A task takes a slot, however many ranks it is. */
+static bool leads(const struct session *s, int rank)
+{
+    return rank == 0 || comm_process(s->comm, rank - 1) != comm_process(s->comm, rank);
+}
+
 static int count_on(const struct session *s, int rank)
 {
     int n = 0;
 
     for (int r = 0; r < s->size; r++)
-        n += rank < 0 || comm_same_host(s->comm, r, rank);
+        n += leads(s, r) && (rank < 0 || comm_same_host(s->comm, r, rank));
     return n;
+}
+
+static enum job_misfit find_misfit(const struct session *s, const struct job_nodes *nodes,
+                                   int *rank)
+{
+    const char **names = mem_new((size_t)s->size, sizeof(*names));
+    int *ranks = mem_new((size_t)s->size, sizeof(*ranks)), n = 0;
+    enum job_misfit misfit;
+
+    for (int r = 0; r < s->size; r++) {
+        if (!leads(s, r))
+            continue;
+        names[n] = comm_host(s->comm, r);
+        ranks[n++] = r;
+    }
+    misfit = job_nodes_fit(nodes, n, names, rank);
+    if (*rank >= 0 && *rank < n)
+        *rank = ranks[*rank];
+    free(names);
+    free(ranks);
+    return misfit;
 }
 
 static int refuse(const struct session *s, const struct job_nodes *nodes, enum job_misfit misfit,
@@ -58,15 +85,16 @@ static int refuse(const struct session *s, const struct job_nodes *nodes, enum j
     const char *host = rank < 0 ? "its nodes" : comm_host(s->comm, rank);
     char *line = better_line(nodes);
     int64_t slots = rank < 0 ? nodes->slots : 0;
+    const char *what = count_on(s, -1) < s->size ? "tasks" : "ranks";
 
     if (misfit == JOB_ELSEWHERE) {
         err_set_code(err, EXIT_USAGE, "rank %d is on %s, which is no node of this job of %s "
                      "(%s=%s); use %s", rank, host, nodes->scheduler, nodes->variable, nodes->path, line);
     } else {
         slots = rank < 0 ? slots : job_nodes_find(nodes, host)->slots;
-        err_set_code(err, EXIT_USAGE, "%d ranks are on %s, where this job of %s has %lld slot%s "
+        err_set_code(err, EXIT_USAGE, "%d %s are on %s, where this job of %s has %lld slot%s "
                      "(%s=%s); use %s; where more are meant, mpirun --oversubscribe, or "
-                     "TASUKI_OVERSUBSCRIBE=1", count_on(s, rank), host, nodes->scheduler,
+                     "TASUKI_OVERSUBSCRIBE=1", count_on(s, rank), what, host, nodes->scheduler,
                      (long long)slots, slots == 1 ? "" : "s", nodes->variable, nodes->path, line);
     }
     free(line);
@@ -75,17 +103,13 @@ static int refuse(const struct session *s, const struct job_nodes *nodes, enum j
 
 static int check(const struct session *s, const struct job_nodes *nodes, int hosts, struct err *err)
 {
-    const char **names = mem_new((size_t)s->size, sizeof(*names));
     enum job_misfit misfit = JOB_FITS;
     char *line;
     int rank;
 
-    for (int r = 0; r < s->size; r++)
-        names[r] = comm_host(s->comm, r);
-    /* Ranks that are threads of one process take one slot. */
-    if (strcmp(comm_name(s->comm), "mpi") == 0)
-        misfit = job_nodes_fit(nodes, s->size, names, &rank);
-    free(names);
+    /* A process that no launcher has started is where the user is. */
+    if (strcmp(comm_name(s->comm), "mpi") == 0 || strcmp(comm_name(s->comm), "hybrid") == 0)
+        misfit = find_misfit(s, nodes, &rank);
     if (misfit == JOB_ELSEWHERE || (misfit == JOB_CROWDED && !is_meant()))
         return refuse(s, nodes, misfit, rank, err);
     if (nodes->n <= hosts)
