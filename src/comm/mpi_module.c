@@ -139,23 +139,47 @@ static int make_communicators(struct comm *comm, struct err *err)
     return 0;
 }
 
-static int learn_hosts(struct comm *comm, struct err *err)
+/* What each tells the others first. */
+struct present {
+    char host[HOST_SIZE];
+    int several;        /* it is to be several ranks */
+};
+
+static int check_alike(const struct comm *comm, const struct launch *launch,
+                       const struct present *all, struct err *err)
+{
+    int p = 1;
+
+    while (p < comm->size && all[p].several == all[0].several)
+        p++;
+    if (p == comm->size)
+        return 0;
+    if (!launch->first)
+        return launch_follow(err);
+    return err_set_code(err, EXIT_USAGE, "task %d (%s) has --ranks-in-process, task %d (%s) has "
+                        "not: say it for all, 1 where it is to be one rank",
+                        all[0].several ? 0 : p, all[all[0].several ? 0 : p].host,
+                        all[0].several ? p : 0, all[all[0].several ? p : 0].host);
+}
+
+static int learn_hosts(struct comm *comm, const struct launch *launch, struct err *err)
 {
     struct mpi_state *state = mpi_state(comm);
-    char host[HOST_SIZE] = "";
-    char *all = mem_new((size_t)comm->size, HOST_SIZE);
+    struct present mine = { .several = launch->several };
+    struct present *all = mem_new((size_t)comm->size, sizeof(*all));
 
     if (state->pmix)
-        snprintf(host, sizeof(host), "%s", pmix_session_host(state->pmix));
-    if (!host[0])
-        gethostname(host, sizeof(host) - 1);
-    if (mpi_gather_all(comm, host, all, HOST_SIZE, err)) {
+        snprintf(mine.host, sizeof(mine.host), "%s", pmix_session_host(state->pmix));
+    if (!mine.host[0])
+        gethostname(mine.host, sizeof(mine.host) - 1);
+    if (mpi_gather_all(comm, &mine, all, sizeof(mine), err) ||
+        check_alike(comm, launch, all, err)) {
         free(all);
         return -1;
     }
     comm->hosts = mem_new((size_t)comm->size, sizeof(*comm->hosts));
     for (int i = 0; i < comm->size; i++)
-        comm->hosts[i] = mem_strdup(all + (size_t)i * HOST_SIZE);
+        comm->hosts[i] = mem_strdup(all[i].host);
     free(all);
     return 0;
 }
@@ -212,7 +236,7 @@ static int join(struct comm *comm, const struct launch *launch, struct err *err)
     describe_library(comm);
     if (check_world(comm, launch, err))
         return -1;
-    return learn_hosts(comm, err);
+    return learn_hosts(comm, launch, err);
 }
 
 static int mpi_open(struct comm *comm, const struct launch *launch, struct err *err)
