@@ -58,3 +58,23 @@ same_anywhere() {
     fi
     diff <(losses "$DIR/1") <(losses "$DIR/part")
 }
+
+exact() {
+    sed -nE 's/^\{"step".*"loss":([^,]*),.*/\1/p' "$1"
+}
+
+# same_curve LOG LOG STEPS: to 1e-10.
+same_curve() {
+    [ "$(exact "$1" | wc -l)" -eq "$3" ]
+    [ "$(exact "$2" | wc -l)" -eq "$3" ]
+    paste <(exact "$1") <(exact "$2") |
+        awk '{ d = $1 - $2; if (d > 1e-10 || d < -1e-10) { print; bad = 1 } } END { exit bad }'
+}
+
+# one_error CODE TEXT: of what 'run' ran. A line of error, and no other one.
+one_error() {
+    echo "$output"
+    [ "$status" -eq "$1" ]
+    [ "$(grep -c "error: " <<<"$output")" -eq 1 ]
+    [[ "$output" == *"$2"* ]]
+}

@@ -19,26 +19,6 @@ threads() {
     "$TASUKI" train $RUN --ranks-in-process "$n" "$@"
 }
 
-exact() {
-    sed -nE 's/^\{"step".*"loss":([^,]*),.*/\1/p' "$1"
-}
-
-# same_curve LOG LOG STEPS: to 1e-10.
-same_curve() {
-    [ "$(exact "$1" | wc -l)" -eq "$3" ]
-    [ "$(exact "$2" | wc -l)" -eq "$3" ]
-    paste <(exact "$1") <(exact "$2") |
-        awk '{ d = $1 - $2; if (d > 1e-10 || d < -1e-10) { print; bad = 1 } } END { exit bad }'
-}
-
-# one_error CODE TEXT: of what 'run' ran. A line of error, and no other one.
-one_error() {
-    echo "$output"
-    [ "$status" -eq "$1" ]
-    [ "$(grep -c "error: " <<<"$output")" -eq 1 ]
-    [[ "$output" == *"$2"* ]]
-}
-
 @test "four ranks in one process follow the curve of one rank, whatever the plan" {
     export TASUKI_PKGLIBDIR=/nonexistent
     threads 1 --precision float64 --steps 6 --log "$DIR/1"
@@ -108,13 +88,6 @@ one_error() {
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *"ranks-in-process = 3"* ]]
-}
-
-@test "where several tasks were started each is one rank" {
-    has_mpi || skip "no MPI"
-    run mpirun -n 2 "$TASUKI" train $RUN --steps 1 --ranks-in-process 2
-    one_error 2 "--ranks-in-process 2: several tasks were started already"
-    mpirun -n 2 "$TASUKI" train $RUN --steps 1 --ranks-in-process auto --stages 2
 }
 
 @test "a plan that needs more ranks says how to have them" {
