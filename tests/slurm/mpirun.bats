@@ -25,6 +25,40 @@ teardown() {
     all_passed 3
 }
 
+@test "comm works over processes that are several ranks each" {
+    run timeout 300 mpirun -n 2 "$comm_check" -2
+    all_passed 4 hybrid
+    run timeout 300 mpirun -n 1 "$comm_check" -1 : -n 1 "$comm_check" -3 : -n 1 "$comm_check" -2
+    all_passed 6 hybrid
+    TASUKI_RENDEZVOUS=1 run timeout 300 mpirun -n 2 "$comm_check" -2
+    all_passed 4 hybrid
+    OMPI_MCA_btl_vader_eager_limit=80 OMPI_MCA_btl_sm_eager_limit=80 \
+        run timeout 300 mpirun -n 2 "$comm_check" -2
+    all_passed 4 hybrid
+}
+
+# ends_with_one_word SECONDS TEXT: one rank says why, and all end by then.
+ends_with_one_word() {
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [ "$SECONDS" -le "$1" ]
+    [ "$(grep -c '^comm_check: rank' <<<"$output")" -eq 1 ]
+    [[ "$output" == *"$2"* ]]
+}
+
+@test "whichever rank of a process ends it, one rank says why" {
+    local victim first
+    for victim in 0 1 2 3; do
+        first=$((victim / 2 * 2))
+        SECONDS=0
+        run timeout 300 mpirun -n 2 "$comm_check" -2 die $victim 600
+        ends_with_one_word 30 "wait: ranks $first-$((first + 1)) ("
+        SECONDS=0
+        run timeout 300 mpirun -n 2 "$comm_check" -2 fail $victim 600
+        ends_with_one_word 30 "comm_check: rank $victim: fail: rank $victim ("
+    done
+}
+
 @test "comm works where no send ends before its receive has begun" {
     TASUKI_RENDEZVOUS=1 run timeout 300 mpirun -n 4 "$comm_check"
     all_passed 4
