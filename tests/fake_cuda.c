@@ -52,14 +52,13 @@ const char *cudaGetErrorString(cudaError_t error)
 }
 
 static __thread bool drives;            /* has this thread set a device? */
-static __thread int current;            /* the GPU it has set */
 
 cudaError_t cudaSetDevice(int device)
 {
-    fake.device = current = fake_visible(device);
+    fake_device = fake_visible(device);
     drives = true;
     MAY_FAIL(cudaError_t);
-    return fake.device >= 0 ? cudaSuccess : cudaErrorInvalidDevice;
+    return fake_device >= 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
 static struct CUstream_st *streams;
@@ -593,12 +592,14 @@ static const struct kernel *find_kernel(const void *stub)
 
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *stub)
 {
+    int gpu = fake_device < 0 ? 0 : fake_device;
+
     MAY_FAIL(cudaError_t);
     memset(attributes, 0, sizeof(*attributes));
     if (!find_kernel(stub))
         return cudaErrorInvalidDeviceFunction;
-    return fake.code && fake.code != fake.compute[current] / 10 ? cudaErrorNoKernelImageForDevice
-                                                                : cudaSuccess;
+    return fake.code && fake.code != fake.compute[gpu] / 10 ? cudaErrorNoKernelImageForDevice
+                                                            : cudaSuccess;
 }
 
 /* Nothing that failed is remembered. */

@@ -22,7 +22,8 @@
 
 #include "tests/fake_private.h"
 
-struct fake_machine fake = { .device = -1 };
+struct fake_machine fake;
+__thread int fake_device = -1;
 
 static void read_compute(const char *line, int gpu)
 {
@@ -100,7 +101,7 @@ int fake_planted(const char *call)
     for (int i = 0; i < fake.n_faults; i++) {
         struct fault *fault = &fake.faults[i];
 
-        if (strcmp(fault->call, call) != 0 || (fault->gpu >= 0 && fault->gpu != fake.device) ||
+        if (strcmp(fault->call, call) != 0 || (fault->gpu >= 0 && fault->gpu != fake_device) ||
             fault->good-- > 0)
             continue;
         if (fault->result < 0)

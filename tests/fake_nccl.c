@@ -32,7 +32,7 @@ struct ncclComm {
     bool leaving;
 };
 
-static int grouped;                     /* ncclGroupStart() less ncclGroupEnd() */
+static __thread int grouped;            /* ncclGroupStart() less ncclGroupEnd() */
 
 const char *ncclGetErrorString(ncclResult_t result)
 {
@@ -78,7 +78,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
     struct world *world = MAP_FAILED;
 
     MAY_FAIL(ncclResult_t);
-    if (config->blocking || n > MOST || fake.device < 0 || file < 0)
+    if (config->blocking || n > MOST || fake_device < 0 || file < 0)
         return ncclInvalidArgument;
     if (ftruncate(file, sizeof(*world)) == 0)
         world = mmap(NULL, sizeof(*world), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -86,7 +86,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
     if (world == MAP_FAILED)
         return ncclSystemError;
     gethostname(world->ranks[rank].host, sizeof(world->ranks[rank].host) - 1);
-    memcpy(world->ranks[rank].gpu, fake.gpus[fake.device], sizeof(world->ranks[rank].gpu));
+    memcpy(world->ranks[rank].gpu, fake.gpus[fake_device], sizeof(world->ranks[rank].gpu));
     atomic_fetch_add(&world->joined, 1);
     *comm = malloc(sizeof(**comm));
     **comm = (struct ncclComm){ .world = world, .n = n, .rank = rank };

@@ -30,13 +30,15 @@ struct block {
 
 __attribute__((visibility("hidden"))) extern struct fake_machine {
     bool known, failed;                 /* did a call say so on purpose? */
-    int n_gpus, n_wires, n_faults, device, code;
+    int n_gpus, n_wires, n_faults, code;
     int compute[MOST];                  /* 90: sm_90 */
     char gpus[MOST][32];
     struct wire wires[MOST];
     struct fault faults[MOST];
     struct block blocks[MOST_BLOCKS];
 } fake;
+/* The GPU that this thread has set; -1: none yet. */
+__attribute__((visibility("hidden"))) extern __thread int fake_device;
 
 #define MAY_FAIL(type)                                  \
     ALONE;                                              \

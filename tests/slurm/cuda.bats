@@ -151,11 +151,33 @@ cost() {
     needs_mpi
     export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so
     printf 'gpu 0000:%s:00.0\n' 1b 3d 5f >machine
-    run mpirun -n 2 -x LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" train $model \
-        --ranks-in-process auto
+    run mpirun -n 2 -x LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" train $model
     echo "$output"
     [ "$status" -eq 2 ]
     [[ "$output" == *"2 tasks, 3 GPUs: 1 would idle; use mpirun -n 3 tasuki ..., or --device cpu"* ]]
+}
+
+@test "several tasks share the GPUs of their node by --ranks-in-process auto" {
+    local fake=$builddir/tests/.libs/fake_cuda.so
+    needs_mpi
+    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so
+    take_small mlp
+    "$TASUKI" train $model --device cpu --stages 1 --micro-batches 1 --log cpu
+    model="$model --ranks-in-process auto --micro-batches 2"
+    printf 'gpu 0000:%s:00.0\n' 1b 3d 5f >machine
+    mpirun -n 2 -x LD_PRELOAD="$fake" "$TASUKI" train $model --stages 3 --replicas 1,1,1 --log three
+    grep -q '"ranks":3.*"backend":"cuda"' three
+    same_curve three cpu
+    printf 'gpu 0000:%s:00.0\n' 1b 3d 5f 6f >machine
+    mpirun -n 2 -x LD_PRELOAD="$fake" "$TASUKI" train $model --stages 2 --replicas 2,2 --log four
+    grep -q '"ranks":4.*"backend":"cuda"' four
+    same_curve four cpu
+    # Each is shown its own.
+    model="$model --stages 1 --replicas 4 --log own"
+    mpirun -n 1 -x LD_PRELOAD="$fake" -x CUDA_VISIBLE_DEVICES=0 "$TASUKI" train $model : \
+        -n 1 -x LD_PRELOAD="$fake" -x CUDA_VISIBLE_DEVICES=1,2,3 "$TASUKI" train $model
+    grep -q '"ranks":4.*"backend":"cuda"' own
+    same_curve own cpu
 }
 
 # Numbers of 8 bits, or of 11: a loss of some steps.

@@ -74,6 +74,17 @@ same_curve() {
     done
 }
 
+# Which of its threads touches memory fake_watch.c does not follow.
+@test "ranks of one process, and of several, speak by NCCL as tasks do" {
+    local plan="--comm nccl --stages 2 --replicas 2,2 --micro-batches 2 --zero"
+    unset TASUKI_FAKE_WATCH
+    network tied
+    on_gpus 1 $plan --ranks-in-process 4
+    same_curve
+    on_gpus 2 $plan --ranks-in-process 2
+    same_curve
+}
+
 @test "slices of other lengths are scattered and gathered" {
     network mlp
     on_gpus 3 --comm nccl --stages 1 --replicas 3 --micro-batches 1 --zero
