@@ -17,7 +17,7 @@
 
 #define HEARING 1.0     /* seconds in which one hears of a death that broke a message */
 #define ASKING 10.0     /* and in which one hears where all are: watch.c takes 2 */
-#define LAST_WORDS 10   /* in which a rank of this process says why, and ends it */
+#define LAST_WORDS 30   /* in which another rank says why and ends this process, or its watch does */
 
 static const struct comm_driver *load_driver(struct err *err)
 {
@@ -170,15 +170,13 @@ int comm_process(const struct comm *comm, int rank)
 
 int comm_far_rank(const struct comm *comm)
 {
-    int far = 1;
-
-    for (int r = 1; r < comm_size(comm); r++) {
+    for (int r = 1; r < comm_size(comm); r++)
         if (!comm_same_host(comm, 0, r))
             return r;
-        if (comm_process(comm, far) == comm_process(comm, 0))
-            far = r;
-    }
-    return far < comm_size(comm) && comm_process(comm, far) != comm_process(comm, 0) ? far : 1;
+    for (int r = 1; r < comm_size(comm); r++)
+        if (comm_process(comm, r) != comm_process(comm, 0))
+            return r;
+    return 1;
 }
 
 int comm_max_tag(const struct comm *comm)
@@ -667,7 +665,7 @@ void comm_follow(struct comm *comm, struct err *err)
         err_prefix(err, "rank %d (%s)", comm->rank, comm->hosts[comm->rank]);
     if (!comm->agreed && comm->driver->fail)
         comm->driver->fail(comm, err->text);
-    if (comm->agreed)
+    if (comm->agreed && !is_mate(comm, comm->speaker))
         watch_hurry(comm->watch);
     watch_leave(comm->watch, comm->agreed ? NULL : err->text);
     comm->watch = NULL;
