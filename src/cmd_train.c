@@ -568,6 +568,8 @@ static int run_ranks(struct job *job, struct launch *launch, struct err *err)
     launch->several = launch->kind == LAUNCH_MPI && option_given(job->options, "ranks-in-process");
     if (launch->several && !(launch->processes = comm_open(launch, err)))
         return (int)err->code;
+    if (launch->processes)
+        comm_set_deadline(launch->processes, launch->deadline);
     if (ranks == 0 && ranks_for(job, launch, &ranks, err) < 0)
         return (int)err->code;
     return crew_run((int)ranks, launch, run_rank, job, err);

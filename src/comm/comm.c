@@ -577,6 +577,8 @@ static void blame_death(struct comm *comm, const struct watch_verdict *verdict, 
     int first = verdict->rank, last = first, more;
     char others[64] = "";
 
+    while (first > 0 && comm_process(comm, first - 1) == comm_process(comm, last))
+        first--;
     while (last + 1 < comm->size && comm_process(comm, last + 1) == comm_process(comm, first))
         last++;
     more = verdict->lost - (last - first + 1);
@@ -590,7 +592,7 @@ static void blame_death(struct comm *comm, const struct watch_verdict *verdict, 
                 comm->hosts[first], others);
     if (verdict->text[0]) {
         err_hint(err, "%s", verdict->text);
-        comm->starved = 1 + first;
+        comm->starved = 1 + verdict->rank;
     }
 }
 
@@ -641,14 +643,15 @@ static bool hear_verdict(struct comm *comm, bool stuck, struct watch_verdict *ve
     return watch_verdict(comm->watch, stuck ? ASKING : told ? 0 : HEARING, verdict);
 }
 
-/* Another rank says why, and this process ends. */
+/* Another rank says why, and this process ends: if that is here by itself, and so it does where rank
+ * 0 is here, which has to take it down.
+ */
 static void end_after(struct comm *comm, const struct err *err) __attribute__((noreturn));
 static void end_after(struct comm *comm, const struct err *err)
 {
-    if (is_mate(comm, comm->speaker))
+    launch_linger();
+    if (is_mate(comm, comm->speaker) || is_mate(comm, 0))
         sleep(LAST_WORDS);
-    else
-        launch_linger();
     _exit(err->code ? (int)err->code : EXIT_FAILED);
 }
 

@@ -11,6 +11,8 @@
 #include "comm/hybrid_private.h"
 #include "comm/launch.h"
 
+#define LEAST_GROUPS 16     /* that a run may have open at once */
+
 /* Joining and leaving ------------------------------------------------------------------ */
 
 /* Everybody learns how many ranks each process is. */
@@ -53,7 +55,7 @@ static int share_tags(struct hybrid *h, struct err *err)
 
     h->max_tag = (int)half - 1;
     h->groups = (int)((all - half - 1) / HYBRID_GROUP_TAGS);
-    if (h->groups > 0)
+    if (h->groups >= LEAST_GROUPS)
         return 0;
     if (h->far->rank > 0)
         return launch_follow(err);
@@ -284,9 +286,7 @@ static int hybrid_share(struct comm *comm, const void *data, size_t size, void *
                        parts, sizes, err);
 }
 
-/* In the root's process its threads are first, and wait until the others have it: who calls MPI
- * meanwhile is the first one alone.
- */
+/* The threads of a process meet before its first one calls MPI, and after: it does so alone. */
 static int hybrid_broadcast(struct comm *comm, int root, void **data, size_t *size,
                             struct err *err)
 {
@@ -295,7 +295,8 @@ static int hybrid_broadcast(struct comm *comm, int root, void **data, size_t *si
     bool here = from == far->rank;
     int thread = root - hybrid_rank(comm)->hybrid->first[from];
 
-    if (here && near->driver->broadcast(near, thread, data, size, err))
+    if (here ? near->driver->broadcast(near, thread, data, size, err)
+             : near->driver->fence(near, err))
         return -1;
     if (hybrid_leads(comm) && far->driver->broadcast(far, from, data, size, err))
         return -1;

@@ -39,8 +39,8 @@ static inline bool hybrid_leads(const struct comm *comm)
     return hybrid_rank(comm)->near->rank == 0;
 }
 
-/* Tags that are set apart for a group: two for each sum, counting round. Of one group fewer sums
- * are under way than that.
+/* Tags that are set apart for a group: two for each sum, counting round. Sums of several rounds are
+ * fewer at once than that.
  */
 #define HYBRID_GROUP_TAGS 128
 

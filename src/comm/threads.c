@@ -3,6 +3,7 @@
 #include "comm/threads_private.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -240,6 +241,7 @@ static void threads_fail(struct comm *comm, const char *why)
         comm->tell(comm->tell_data, hub->why);
     if (comm->rank == 0)
         atomic_store(&hub->told, true);
+    signal(SIGTERM, SIG_IGN);   /* of a launcher that ends the others */
     pause_for(LAST_WORDS);
     _exit(EXIT_FAILED);
 }

@@ -220,12 +220,17 @@ void watch_judge(struct watch *w)
         watch_decide(w, &verdict);
 }
 
+static bool ends_with(const struct watch *w, int rank, int hub)
+{
+    return hub < w->comm->size && comm_process(w->comm, rank) == comm_process(w->comm, hub);
+}
+
 /* Is it to speak, as far as this one knows? Of a node that is cut off one does. */
 static bool may_speak(const struct watch *w, int rank, enum watch_cause cause)
 {
     if (cause == WATCH_CUT)
         return !w->lost[rank] && comm_same_host(w->comm, rank, w->comm->rank);
-    return rank != w->hub[0] && rank != w->hub[1];
+    return !ends_with(w, rank, w->hub[0]) && !ends_with(w, rank, w->hub[1]);
 }
 
 /* Both that watch are silent: this rank knows of nobody else, so the first that was neither is
