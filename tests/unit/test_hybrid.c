@@ -56,6 +56,8 @@ static void *be_process(void *data)
     struct launch launch = { .kind = LAUNCH_MPI, .several = true, .processes = open_far(p) };
 
     p->code = crew_run(counts[p->number], &launch, p->work, &p->number, &p->err);
+    if (p->code)
+        comm_close(launch.processes);
     return NULL;
 }
 
