@@ -11,7 +11,7 @@
 #include "comm/hybrid_private.h"
 #include "comm/launch.h"
 
-#define LEAST_GROUPS 16     /* that a run may have open at once */
+#define LEAST_GROUPS 8      /* that a run may have open at once */
 
 /* Joining and leaving ------------------------------------------------------------------ */
 
