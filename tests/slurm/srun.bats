@@ -392,6 +392,24 @@ listeners_of() {
     done
 }
 
+@test "comm works over tasks that are several ranks each, and all of one that dies are named" {
+    local victim first
+    run srun --mpi=pmix -N4 --ntasks-per-node=1 "$comm_check" -2
+    all_passed 8 hybrid
+    for victim in 0 1 7; do
+        first=$((victim / 2 * 2))
+        run srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 "$comm_check" -2 die $victim 600
+        echo "$output"
+        [ "$(grep -c '^comm_check: rank' <<<"$output")" -eq 1 ]
+        [[ "$output" == *"ranks $first-$((first + 1)) (n$((victim / 2 + 1))) are lost: "* ]]
+        run srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 "$comm_check" -2 fail $victim 600
+        echo "$output"
+        [ "$status" -eq 1 ]
+        [ "$(grep -c '^comm_check: rank' <<<"$output")" -eq 1 ]
+        [[ "$output" == *"rank $victim (n$((victim / 2 + 1))): a trouble of its own"* ]]
+    done
+}
+
 @test "topo --measure=full under srun measures all classes of pairs" {
     run srun --mpi=pmix -N4 --ntasks-per-node=2 "$TASUKI" topo --measure=full
     echo "$output"
