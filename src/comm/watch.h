@@ -2,13 +2,13 @@
 /* Notices at once when another rank dies, whatever the launcher does about it.
  *
  * Each rank keeps an idle TCP connection to rank 0, and one to a second rank, on another node
- * where there are several, for when rank 0 itself dies. The kernel closes those of a process
- * however it ends, and a thread that sleeps in poll() sees it. A node that vanishes, or whose
- * network is cut, closes nothing: its kernel falls silent, which else answers whatever its processes
- * do, and after so many seconds its ranks are lost. Whoever can reach only one of the two tells
- * that one. Left to the deadline are a rank whose connection could not be made, and a cut between
- * two nodes of which neither has one of the two; left to the launcher what happens before, while MPI
- * starts.
+ * where there are several, and in another process, for when rank 0 itself dies. The kernel closes
+ * those of a process however it ends, and a thread that sleeps in poll() sees it. A node that
+ * vanishes, or whose network is cut, closes nothing: its kernel falls silent, which else answers
+ * whatever its processes do, and after so many seconds its ranks are lost. Whoever can reach only
+ * one of the two tells that one. Left to the deadline are a rank whose connection could not be
+ * made, and a cut between two nodes of which neither has one of the two; left to the launcher what
+ * happens before, while MPI starts.
  *
  * By the same connections a thread of each rank says every 2 seconds where it is (where.h), so
  * that, when nothing moves, one of the two can tell what each does, and what one did last that does
