@@ -375,6 +375,8 @@ same_files() {
 # A run that ends at a step waits for its checkpoint; one that goes on is some steps further when
 # the first byte is written.
 @test "a checkpoint written while steps go on has the bytes of one that was waited for" {
+    measured "$DIR/cost.json" --optimizer adam --precision float64
+    RUN="$RUN --cost $DIR/cost.json"
     for plan in "1" "4 --stages 2 --replicas 2,2 --zero" "2 --stages 2 --schedule 2bw"; do
         rm -rf "$DIR/out" "$DIR/waited"
         train $plan -q --optimizer adam --ema 0.9 --lr-length 20 --steps 4

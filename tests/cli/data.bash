@@ -11,6 +11,15 @@ ranks_setup() {
     export OMPI_MCA_orte_tmpdir_base=$DIR PRTE_MCA_prte_tmpdir_base=$DIR
 }
 
+# measured FILE ARGUMENTS...: what the demo's network costs, so that runs that are to be alike have
+# the same plan: on a busy machine they would measure anew.
+measured() {
+    local file=$1
+    shift
+    [ -e "$file" ] || "$TASUKI" profile "$srcdir/etc/demo/digits.onnx" \
+        --batch-size 1,2,4,8,16,32 --threads 1 -q -o "$file" "$@"
+}
+
 need_python() {
     command -v python3 >/dev/null || skip "no python3"
 }

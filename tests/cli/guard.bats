@@ -144,12 +144,13 @@ losses() {
 # A power of two: nothing but exponents change.
 @test "a scaled loss gives the same bits, whatever the plan and optimizer" {
     local plan
+    measured cost.json --optimizer adamw --precision float64
     for plan in "--optimizer momentum" "--optimizer lamb --clip-norm 1 --stages 3 --replicas 1,2,1" \
         "--optimizer lars --lr 1 --stages 2 --replicas 2,2 --zero" \
         "--optimizer adamw --ema 0.9 --schedule 2bw --stages 4 --replicas 1,1,1,1"; do
-        train --steps 4 --ranks-in-process 4 --deterministic $plan --log plain --dump-gradients plain.st
-        train --steps 4 --ranks-in-process 4 --deterministic $plan --log scaled \
-            --dump-gradients scaled.st --loss-scale 1024
+        plan="--ranks-in-process 4 --deterministic --cost cost.json $plan"
+        train --steps 4 $plan --log plain --dump-gradients plain.st
+        train --steps 4 $plan --log scaled --dump-gradients scaled.st --loss-scale 1024
         [ "$(losses plain)" = "$(losses scaled)" ]
         cmp plain.st scaled.st
         [ "$(grep -c '"loss_scale":1024,"skipped":false}' scaled)" -eq 4 ]

@@ -32,7 +32,10 @@ threads() {
 
 @test "ranks in one process give the bits of as many processes" {
     has_mpi || skip "no MPI"
-    for plan in "--stages 4" "--replicas 2,2 --precision float64" "--replicas 4 --zero"; do
+    measured "$DIR/float32" --optimizer adamw
+    measured "$DIR/float64" --optimizer adamw --precision float64
+    for plan in "--stages 4 --cost $DIR/float32" "--replicas 4 --zero --cost $DIR/float32" \
+        "--replicas 2,2 --precision float64 --cost $DIR/float64"; do
         threads 4 --steps 5 $plan --log "$DIR/threads"
         mpirun -n 4 "$TASUKI" train $RUN --steps 5 $plan --log "$DIR/processes"
         [ "$(exact "$DIR/threads" | wc -l)" -eq 5 ]

@@ -11,8 +11,7 @@ setup() {
     MODEL="$DEMO/digits.onnx --data $DEMO/digits-train.safetensors --batchnorm-samples 4"
     RUN="$MODEL --global-batch 32 --seed 5 --optimizer adamw --deterministic -q"
     export TASUKI_PKGLIBDIR=$builddir/.libs
-    [ -e ../cost.json ] || "$TASUKI" profile "$DEMO/digits.onnx" --optimizer adamw \
-        --batch-size 2,4,8,16,32 --threads 1 -q -o ../cost.json
+    measured ../cost.json --optimizer adamw
     RUN="$RUN --cost ../cost.json"
 }
 
