@@ -9,15 +9,6 @@
 
 enum { RANKS = 7, RANGES = 40, LONGEST = 3 << 20 };
 
-/* Fails the test in any thread: cmocka's own checks are for the main one. */
-#define MUST(holds)                                                             \
-    do {                                                                        \
-        if (!(holds)) {                                                         \
-            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #holds, err->text);  \
-            abort();                                                            \
-        }                                                                       \
-    } while (0)
-
 struct context {
     int first;              /* rank that comes with an error, or -1 */
     int fails;              /* rank that fails in the midst of it, or -1 */

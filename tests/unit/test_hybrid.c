@@ -17,15 +17,6 @@
 
 static const int counts[PROCESSES] = { 1, 3, 2 };
 
-/* Fails the test in any thread: cmocka's own checks are for the main one. */
-#define MUST(holds)                                                             \
-    do {                                                                        \
-        if (!(holds)) {                                                         \
-            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #holds, err->text);  \
-            abort();                                                            \
-        }                                                                       \
-    } while (0)
-
 typedef int work_call(const struct launch *launch, void *context, struct err *err);
 
 struct process {

@@ -13,15 +13,6 @@
 #define RANKS 4
 #define ROUNDS 40
 
-/* Fails the test in any thread: cmocka's own checks are for the main one. */
-#define MUST(holds)                                                             \
-    do {                                                                        \
-        if (!(holds)) {                                                         \
-            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #holds, err->text);  \
-            abort();                                                            \
-        }                                                                       \
-    } while (0)
-
 static unsigned next_random(unsigned *state)
 {
     *state = *state * 1664525u + 1013904223u;

@@ -16,6 +16,16 @@
 
 #include "base/err.h"
 
+/* Fails the test in any thread: cmocka's own checks are for the main one. 'err' says why. */
+#define MUST(holds)                                                                       \
+    do {                                                                                  \
+        if (!(holds)) {                                                                   \
+            fprintf(stderr, "%s: line %d: %s: %s\n", __FILE__, __LINE__, #holds,          \
+                    err->text);                                                           \
+            abort();                                                                      \
+        }                                                                                 \
+    } while (0)
+
 #define assert_contains(text, part)                                                       \
     do {                                                                                  \
         if (!strstr((text), (part)))                                                      \
