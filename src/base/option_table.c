@@ -241,7 +241,7 @@ static const struct option_spec table[] = {
     { .name = "cuda-graphs", .commands = TRAIN,
       .help = "--device cuda: record kernels once, then replay them (default: yes)" },
     { .name = "ranks-in-process", .argument = "N|auto", .commands = COMMAND_TRAIN,
-      .help = "started alone: be N ranks, a thread each (default: 1; auto: one for each GPU)" },
+      .help = "be N ranks in this process, a thread each (default: 1; auto: one for each GPU)" },
     { .name = "threads", .argument = "N", .commands = COSTS,
       .help = "threads of each rank (default: the cores of its share)" },
     { .name = "deterministic", .commands = TRAIN,
