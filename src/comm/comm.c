@@ -230,6 +230,21 @@ int comm_exchange(struct comm *comm, const void *data, size_t size, void **block
     return met(comm, comm->driver->exchange(comm, data, size, block, parts, sizes, err));
 }
 
+int comm_collect(struct comm *comm, const void *mine, size_t size, void *all, struct err *err)
+{
+    const void **parts = mem_new((size_t)comm->size, sizeof(*parts));
+    size_t *sizes = mem_new((size_t)comm->size, sizeof(*sizes));
+    void *block = NULL;
+    int bad = comm_exchange(comm, mine, size, &block, parts, sizes, err);
+
+    for (int r = 0; r < comm->size && !bad; r++)
+        memcpy((char *)all + (size_t)r * size, parts[r], size);
+    free(block);
+    free(parts);
+    free(sizes);
+    return bad;
+}
+
 int comm_broadcast(struct comm *comm, int root, void **data, size_t *size, struct err *err)
 {
     where_does(&comm->where, WHERE_MEETS, -1);

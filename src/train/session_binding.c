@@ -453,8 +453,9 @@ static int check_gpus(struct session *s, const struct bound *all, const struct t
         return 0;
     line = better_line(s, &t);
     err_set_code(err, EXIT_USAGE,
-                 "%d task%s, %d GPUs: %d would idle; use %s%s (CUDA_VISIBLE_DEVICES says which "
-                 "are meant)", s->size, s->size == 1 ? "" : "s", t.gpus, t.idle, line,
+                 "%d %s%s, %d GPUs: %d would idle; use %s%s (CUDA_VISIBLE_DEVICES says which "
+                 "are meant)", s->size, comm_process(s->comm, s->size - 1) + 1 == s->size ? "task"
+                 : "rank", s->size == 1 ? "" : "s", t.gpus, t.idle, line,
                  given ? "" : ", or --device cpu");
     free(line);
     return -1;

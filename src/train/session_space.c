@@ -2,7 +2,6 @@
 /* Is there room for the checkpoints of a run? */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "base/log.h"
@@ -46,27 +45,21 @@ static void add_moves(struct need *total, const size_t *bytes, int n)
 
 static int total_need(struct session *s, struct need *total, struct err *err)
 {
-    struct need mine = rank_need(s), other;
-    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
-    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
+    struct need mine = rank_need(s), *all = mem_new((size_t)s->size, sizeof(*all));
     size_t *copied = mem_new((size_t)s->size, sizeof(*copied));
-    void *block = NULL;
-    int bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
+    int bad = comm_collect(s->comm, &mine, sizeof(mine), all, err);
 
     *total = (struct need){ .files = 2 };       /* the directory and its state.json */
     for (int r = 0; r < s->size && !bad; r++) {
-        memcpy(&other, parts[r], sizeof(other));
-        total->bytes += other.bytes;
-        total->files += other.files;
-        total->copied = fmax(total->copied, other.copied);
-        copied[r] = (size_t)other.copied;
+        total->bytes += all[r].bytes;
+        total->files += all[r].files;
+        total->copied = fmax(total->copied, all[r].copied);
+        copied[r] = (size_t)all[r].copied;
     }
     if (!bad)
         add_moves(total, copied, s->size);
     free(copied);
-    free(block);
-    free(parts);
-    free(sizes);
+    free(all);
     return bad;
 }
 

@@ -258,25 +258,17 @@ static void keep_own(struct even *e, const struct shard_move *moves)
 static int find_moves(struct even *e, struct shard *const *shards, int n, struct err *err)
 {
     int size = comm_size(e->comm), bad;
-    const void **parts = mem_new((size_t)size, sizeof(*parts));
-    size_t *sizes = mem_new((size_t)size, sizeof(*sizes));
     size_t *bytes = mem_new((size_t)size, sizeof(*bytes)), mine = 0;
     struct shard_move *moves = NULL;
-    void *block = NULL;
 
     for (int c = 0; c < n; c++)
         mine += shard_size(shards[c]);
-    bad = comm_exchange(e->comm, &mine, sizeof(mine), &block, parts, sizes, err);
-    for (int r = 0; r < size && !bad; r++)
-        memcpy(&bytes[r], parts[r], sizeof(*bytes));
+    bad = comm_collect(e->comm, &mine, sizeof(mine), bytes, err);
     if (!bad)
         e->all = shard_moves(bytes, size, &moves);
     keep_own(e, moves);
     free(moves);
-    free(block);
     free(bytes);
-    free(sizes);
-    free(parts);
     return bad;
 }
 
