@@ -108,7 +108,8 @@ static const struct form {
         { CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE } } },
     { CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR,
       { { CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE },
-        { CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
+        { CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR },
+        { CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR } } },
     { CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR,
       { { CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64 },
         { CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR },
@@ -123,6 +124,7 @@ static int needed(cudnnBackendDescriptorType_t type)
     return type == CUDNN_BACKEND_TENSOR_DESCRIPTOR                ? 5
            : type == CUDNN_BACKEND_POINTWISE_DESCRIPTOR           ? 2
            : type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR ? 3
+           : type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR      ? 2
                                                                   : MOST_ATTRIBUTES;
 }
 
@@ -135,7 +137,7 @@ static const struct form *form_of(cudnnBackendDescriptorType_t type)
     return NULL;
 }
 
-static size_t size_of(cudnnBackendAttributeType_t type)
+size_t fake_size_of(cudnnBackendAttributeType_t type)
 {
     switch (type) {
     case CUDNN_TYPE_INT64:
@@ -144,6 +146,8 @@ static size_t size_of(cudnnBackendAttributeType_t type)
         return sizeof(float);
     case CUDNN_TYPE_BOOLEAN:
         return sizeof(bool);
+    case CUDNN_TYPE_CHAR:
+        return 1;
     case CUDNN_TYPE_HANDLE:
     case CUDNN_TYPE_VOID_PTR:
     case CUDNN_TYPE_BACKEND_DESCRIPTOR:
@@ -485,19 +489,28 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
     return CUDNN_STATUS_SUCCESS;
 }
 
+struct descriptor *fake_new(cudnnBackendDescriptorType_t type)
+{
+    struct descriptor *d = calloc(1, sizeof(*d));
+
+    (void)form_of(type);
+    d->type = type;
+    d->next = all;
+    return all = d;
+}
+
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                            cudnnBackendDescriptor_t *descriptor)
 {
     ALONE;
-    struct descriptor *d;
-
     MAY_FAIL();
-    (void)form_of(type);
-    d = calloc(1, sizeof(*d));
-    d->type = type;
-    d->next = all;
-    *descriptor = all = d;
+    *descriptor = fake_new(type);
     return CUDNN_STATUS_SUCCESS;
+}
+
+size_t cudnnGetVersion(void)
+{
+    return CUDNN_VERSION;
 }
 
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor)
@@ -526,8 +539,8 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
             (int)d->type, (int)name);
     REQUIRE(form->attributes[known].type == type && n > 0, "attribute %d is not of type %d",
             (int)name, (int)type);
-    *a = (struct attribute){ name, type, n, malloc((size_t)n * size_of(type)) };
-    memcpy(a->values, values, (size_t)n * size_of(type));
+    *a = (struct attribute){ name, type, n, malloc((size_t)n * fake_size_of(type)) };
+    memcpy(a->values, values, (size_t)n * fake_size_of(type));
     d->n++;
     return CUDNN_STATUS_SUCCESS;
 }
@@ -550,6 +563,24 @@ static bool is_graph_known(const struct descriptor *graph)
     return is_known(&c);
 }
 
+/* A plan of a text gets the configuration that this is of. */
+static bool read_plan(struct descriptor *plan)
+{
+    const struct attribute *last = &plan->attributes[plan->n - 1];
+    struct descriptor *config, **values;
+
+    if (last->name != CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)
+        return true;
+    config = fake_plan_of(last->values, last->n);
+    if (!config)
+        return false;
+    values = malloc(sizeof(*values));
+    *values = config;
+    plan->attributes[plan->n++] = (struct attribute){ CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, values };
+    return true;
+}
+
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
 {
     ALONE;
@@ -561,6 +592,8 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
     REQUIRE(!d->final && d->type != CUDNN_BACKEND_ENGINECFG_DESCRIPTOR &&
                 d->type != CUDNN_BACKEND_ENGINE_DESCRIPTOR, "type %d cannot be finished",
             (int)d->type);
+    if (d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR && !read_plan(d))
+        return CUDNN_STATUS_BAD_PARAM;
     for (int i = 0; i < needed(d->type) && form->attributes[i].type != 0; i++)
         (void)fake_find(d, form->attributes[i].name);
     if (is_operation(d->type))
@@ -599,6 +632,18 @@ static const struct descriptor *config_of(const struct descriptor *plan)
                  CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
 }
 
+/* With a null at its end; how long it is, to who has no room. */
+static void give_text(const struct descriptor *plan, int64_t room, int64_t *n, char *to)
+{
+    char *text = fake_plan_text(config_of(plan));
+
+    *n = (int64_t)strlen(text) + 1;
+    REQUIRE(room == 0 || room >= *n, "room for %lld characters", (long long)room);
+    if (room)
+        memcpy(to, text, (size_t)*n);
+    free(text);
+}
+
 cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor,
                                        cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t type, int64_t wanted,
@@ -610,9 +655,13 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
     MAY_FAIL();
     REQUIRE(d->final, "attribute %d of what is not finished", (int)name);
     *n = 1;
-    if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS && type == CUDNN_TYPE_BACKEND_DESCRIPTOR)
+    if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS && type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
+        int result = fake_planted("heuristics");
+
+        if (result)
+            return (cudnnStatus_t)result;
         *n = give_configs(d, wanted, values);
-    else if (name == CUDNN_ATTR_ENGINECFG_ENGINE && type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
+    } else if (name == CUDNN_ATTR_ENGINECFG_ENGINE && type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
         struct descriptor *engine = fake_living(*(void **)values);
 
         REQUIRE(engine->type == CUDNN_BACKEND_ENGINE_DESCRIPTOR, "not an engine");
@@ -632,6 +681,8 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
         memcpy(values, &compiled, (size_t)*n * sizeof(compiled));
     } else if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64)
         *(int64_t *)values = config_of(d)->engine == HUNGRY ? INT64_MAX : WORKSPACE;
+    else if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION && type == CUDNN_TYPE_CHAR)
+        give_text(d, wanted, n, values);
     else
         REQUIRE(false, "attribute %d of type %d", (int)name, (int)type);
     return CUDNN_STATUS_SUCCESS;

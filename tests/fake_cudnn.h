@@ -51,6 +51,12 @@ const int64_t *fake_list(const struct descriptor *d, cudnnBackendAttributeName_t
 struct descriptor *fake_other(const struct descriptor *d, cudnnBackendAttributeName_t name,
                               cudnnBackendDescriptorType_t type);
 void *fake_workspace(const struct descriptor *pack);
+struct descriptor *fake_new(cudnnBackendDescriptorType_t type);
+size_t fake_size_of(cudnnBackendAttributeType_t type);
+
+/* fake_cudnn_text.c: of a plan's configuration, malloc'ed, and a configuration of one, or NULL. */
+char *fake_plan_text(const struct descriptor *config);
+struct descriptor *fake_plan_of(const char *text, int64_t bytes);
 
 /* fake_cudnn_graph.c: is it one that it can compute; compute it in order with the stream. */
 bool fake_graph_known(const struct descriptor *graph);

@@ -5,6 +5,7 @@
 #include "kernels/cuda/channels.cu"
 #include "kernels/cuda/columns.cu"
 #include "kernels/cuda/dropout.cu"
+#include "kernels/cuda/images.cu"
 #include "kernels/cuda/index.cu"
 #include "kernels/cuda/move.cu"
 #include "kernels/cuda/norm.cu"

@@ -16,6 +16,9 @@
 
 #define MATMUL_SCRATCH ((size_t)32 << 20)       /* the limit of module_cublas.c */
 #define CONV_SCRATCH ((size_t)256 << 20)        /* of module_conv.c */
+#define ATTENTION_SCRATCH ((size_t)1 << 30)     /* of module_sdpa.c */
+#define ATTENTION_TILE 128
+#define SPARE ((size_t)1024)                    /* for what libraries want aligned */
 
 struct cuda_device {
     char name[128];
@@ -118,15 +121,32 @@ static size_t conv_workspace(const struct cuda_convolution *convolution)
     return CONV_SCRATCH;
 }
 
-/* A gradient sums dq in float32, beside two sums of each row of scores. */
+static size_t whole_tiles(int64_t n)
+{
+    return (size_t)((n + ATTENTION_TILE - 1) / ATTENTION_TILE * ATTENTION_TILE);
+}
+
+/* Of cuDNN's that gives the same bits each time: the gradient of all scores in 16 bits, a sum of each of
+ * their rows, and gradients for each head of keys and values that several share (test_cudnn). What wants
+ * more than it is given is done otherwise.
+ */
 static int sdpa_new(struct cuda_device *device, const struct cuda_sdpa *sdpa,
                     struct cuda_sdpa_kernel **kernel, struct err *err)
 {
-    size_t rows = (size_t)(sdpa->batch * sdpa->heads * sdpa->m);
+    size_t heads = (size_t)(sdpa->batch * sdpa->heads), scratch = 0;
 
     (void)device, (void)err;
+    *kernel = NULL;
+    if (sdpa->gradient) {
+        scratch = heads * whole_tiles(sdpa->m) * whole_tiles(sdpa->n) * CUDA_NARROW_BYTES;
+        if (sdpa->group > 1)
+            scratch += heads * (size_t)(sdpa->n * (sdpa->d + sdpa->e)) * CUDA_NARROW_BYTES;
+        if (scratch > ATTENTION_SCRATCH)
+            return 0;
+        scratch += heads * (size_t)sdpa->m * sizeof(float);
+    }
     *kernel = mem_new(1, sizeof(**kernel));
-    (*kernel)->scratch = sdpa->gradient ? rows * ((size_t)sdpa->d + 2) * sizeof(float) : 0;
+    (*kernel)->scratch = scratch + SPARE;
     return 0;
 }
 

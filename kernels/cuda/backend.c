@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/module.h"
 #include "kernels/cuda/chain.h"
+#include "kernels/cuda/kept.h"
 #include "kernels/cuda/collectives.h"
 #include "kernels/cuda/cuda.h"
 
@@ -84,6 +85,8 @@ static bool refuses_chains(void)
 /* 'address' is that of a GPU, or the kind of one that is 'absent'. */
 static int open_all(struct device *d, const char *address, bool absent, struct err *err)
 {
+    const struct cuda_store store = cuda_kept_store(d);
+
     if (read_scores(d, err) < 0)
         return -1;
     d->no_chains = refuses_chains();
@@ -91,6 +94,8 @@ static int open_all(struct device *d, const char *address, bool absent, struct e
     d->gpu = d->cuda ? d->cuda->open(address, err) : NULL;
     if (!d->gpu)
         return -1;
+    if (!absent)
+        d->cuda->keep_in(d->gpu, &store);
     snprintf(d->name, sizeof(d->name), "%s", d->cuda->name(d->gpu));
     d->reference = &reference_backend;
     d->reference_device = d->reference->device_open(1, NULL, err);

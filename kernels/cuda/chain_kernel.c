@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Kernels of chains: compiled once for each text, kept by the device and in the cache, and launched. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cache.h"
 #include "base/err.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "graph/graph.h"
 #include "kernels/cuda/chain.h"
+#include "kernels/cuda/kept.h"
 
 /* chain.cuh and what it includes, line by line; the build makes it. */
 static const char *const common[] = {
@@ -39,79 +37,37 @@ char *chain_whole(const char *text)
     return whole;
 }
 
-/* Code for another GPU, or another CUDA, is of no use, and one that is absent has none. */
-static char *path_of(const struct device *device, const char *whole)
-{
-    char *directory = device->cuda == &cuda_absent ? NULL : cache_of_run(), *subject, *path, hex[17];
+struct loading {
+    struct device *device;
+    struct cuda_chain_kernel *kernel;
+};
 
-    if (!directory)
-        return NULL;
-    subject = mem_printf("%s\n%s", device->cuda->name(device->gpu), whole);
-    cache_hash(subject, hex);
-    path = cache_path(directory, "chain", hex, ".cubin");
-    free(subject);
-    free(directory);
-    return path;
-}
-
-static struct cuda_chain_kernel *load_from(struct device *device, const char *path)
+static bool load(void *context, const void *code, size_t bytes)
 {
+    struct loading *l = context;
     struct err ignored = { 0 };
-    struct cuda_chain_kernel *kernel = NULL;
-    struct file_map map;
 
-    if (!path || file_map_open(path, &map, &ignored) < 0)
-        return NULL;
-    if (map.size)
-        kernel = device->cuda->chain_new(device->gpu, map.data, map.size, &ignored);
-    file_map_close(&map);
-    if (kernel)
-        cache_touch(path);
-    return kernel;
-}
-
-static struct cuda_chain_kernel *load(struct device *device, const char *path)
-{
-    char *site = path ? cache_site_path(path) : NULL;
-    struct cuda_chain_kernel *kernel = load_from(device, path);
-
-    if (!kernel)
-        kernel = load_from(device, site);
-    free(site);
-    return kernel;
-}
-
-static void keep(const char *path, const void *code, size_t bytes)
-{
-    char *directory = mem_strdup(path);
-    struct err ignored = { 0 };
-    int turn;
-
-    *strrchr(directory, '/') = '\0';
-    turn = cache_enter(directory);
-    if (turn >= 0) {
-        (void)file_replace(path, code, bytes, &ignored);
-        cache_leave(directory, turn);
-    }
-    free(directory);
+    l->kernel = l->device->cuda->chain_new(l->device->gpu, code, bytes, &ignored);
+    return l->kernel != NULL;
 }
 
 static struct cuda_chain_kernel *make(struct device *device, const char *text, struct err *err)
 {
-    char *whole = chain_whole(text), *path = path_of(device, whole);
-    struct cuda_chain_kernel *kernel = load(device, path);
+    char *whole = chain_whole(text), *path = cuda_kept_path(device, "chain", whole, ".cubin");
+    struct loading l = { device, NULL };
     size_t bytes;
     void *code;
 
-    if (!kernel && (code = device->cuda->chain_compile(device->gpu, whole, &bytes, err))) {
-        kernel = device->cuda->chain_new(device->gpu, code, bytes, err);
-        if (kernel && path)
-            keep(path, code, bytes);
+    if (!cuda_kept_find(path, load, &l) &&
+        (code = device->cuda->chain_compile(device->gpu, whole, &bytes, err))) {
+        l.kernel = device->cuda->chain_new(device->gpu, code, bytes, err);
+        if (l.kernel && path)
+            cuda_kept_put(path, code, bytes);
         free(code);
     }
     free(path);
     free(whole);
-    return kernel;
+    return l.kernel;
 }
 
 struct cuda_chain_kernel *cuda_chain_kernel(struct device *device, const char *text, struct err *err)

@@ -64,113 +64,6 @@ CUDA_DEVICE void channel_pieces(const struct cuda_channels &l, double *shared)
     }
 }
 
-// Of a block that takes columns of four channels, in the rows of a chunk: the part of a thread.
-struct channel_column {
-    struct channel_piece piece;
-    int64_t four, fours;        // in a row
-    int64_t part;               // of the first channel
-    int lane, lanes;            // rows from that one on, so many apart
-    bool inside;                // else there is no such column
-};
-
-CUDA_DEVICE int64_t column_blocks(const struct cuda_channels &l)
-{
-    return l.groups * l.chunks * ((l.length / 4 + l.columns - 1) / l.columns);
-}
-
-CUDA_DEVICE struct channel_column channel_column_of(const struct cuda_channels &l, int64_t block)
-{
-    struct channel_column c;
-    int64_t across = (l.length / 4 + l.columns - 1) / l.columns;
-
-    c.fours = l.length / 4;
-    c.four = block % across * l.columns + threadIdx.x % l.columns;
-    c.inside = c.four < c.fours;
-    c.lane = (int)(threadIdx.x / l.columns);
-    c.lanes = (int)(blockDim.x / l.columns);
-    c.part = block / across * l.length + (c.inside ? 4 * c.four : 0);
-    c.piece = channel_piece_of(l, c.part);
-    return c;
-}
-
-// The sum of what the lanes of a column have, for lane 0.
-CUDA_DEVICE double column_sum(double x, int columns, double *shared)
-{
-    shared[threadIdx.x] = x;
-    __syncthreads();
-    for (unsigned half = blockDim.x / 2; half >= (unsigned)columns; half /= 2) {
-        if (threadIdx.x < half)
-            shared[threadIdx.x] += shared[threadIdx.x + half];
-        __syncthreads();
-    }
-    x = shared[threadIdx.x];
-    __syncthreads();
-    return x;
-}
-
-// Four of the statistics of a group.
-CUDA_DEVICE float4 four_stats(const float *stats, const struct channel_column &c)
-{
-    const float *at = stats + c.piece.group * 4 * c.fours + 4 * c.four;
-    float4 y;
-
-    y.x = at[0], y.y = at[1], y.z = at[2], y.w = at[3];
-    return y;
-}
-
-CUDA_DEVICE float4 four_params(const float *params, const struct channel_column &c)
-{
-    float4 y;
-
-    y.x = params[4 * c.four], y.y = params[4 * c.four + 1];
-    y.z = params[4 * c.four + 2], y.w = params[4 * c.four + 3];
-    return y;
-}
-
-// The same for the columns of a block.
-template <typename REAL>
-CUDA_DEVICE void column_terms(const struct cuda_channels &l, const struct channel_column &c,
-                              double *sum, double *product)
-{
-    float4 mean = { 0, 0, 0, 0 }, inverse = { 1, 1, 1, 1 };
-
-    if (l.dy)
-        mean = four_stats(l.mean, c), inverse = four_stats(l.inverse, c);
-    CUDA_UNROLL
-    for (int64_t s = c.piece.first + c.lane; s < c.piece.end; s += c.lanes) {
-        int64_t at = (c.piece.group * l.samples + s) * c.fours + c.four;
-        float4 x = four_of((const REAL *)l.x, at), d = l.dy ? four_of((const REAL *)l.dy, at) : x;
-
-        sum[0] += (double)d.x, sum[1] += (double)d.y, sum[2] += (double)d.z, sum[3] += (double)d.w;
-        product[0] += (double)d.x * (double)((x.x - mean.x) * inverse.x);
-        product[1] += (double)d.y * (double)((x.y - mean.y) * inverse.y);
-        product[2] += (double)d.z * (double)((x.z - mean.z) * inverse.z);
-        product[3] += (double)d.w * (double)((x.w - mean.w) * inverse.w);
-    }
-}
-
-template <typename REAL>
-CUDA_DEVICE void channel_columns(const struct cuda_channels &l, double *shared)
-{
-    int64_t n = l.groups * l.chunks * l.length;
-
-    for (int64_t b = blockIdx.x; b < column_blocks(l); b += gridDim.x) {
-        struct channel_column c = channel_column_of(l, b);
-        double sum[4] = { 0, 0, 0, 0 }, product[4] = { 0, 0, 0, 0 };
-
-        if (c.inside)
-            column_terms<REAL>(l, c, sum, product);
-        for (int k = 0; k < 4; k++) {
-            sum[k] = column_sum(sum[k], l.columns, shared);
-            product[k] = column_sum(product[k], l.columns, shared);
-            if (c.lane > 0 || !c.inside)
-                continue;
-            l.parts[c.part + k] = sum[k];
-            l.parts[n + c.part + k] = product[k];
-        }
-    }
-}
-
 // parts[2, groups, chunks, length]
 CUDA_KERNEL(kernel_channels, cuda_channels)
 {
@@ -178,27 +71,18 @@ CUDA_KERNEL(kernel_channels, cuda_channels)
 
     if (l.training && !*l.training)
         return;
-    if (l.columns)
-        CUDA_BY_TYPE(l.narrow, channel_columns, l, shared);
-    else
-        CUDA_BY_TYPE(l.narrow, channel_pieces, l, shared);
-}
-
-// Of columns.
-static unsigned column_grid(const struct cuda_channels *l)
-{
-    return team_blocks(l->groups * l->chunks * ((l->length / 4 + l->columns - 1) / l->columns), 1);
+    CUDA_BY_TYPE(l.narrow, channel_pieces, l, shared);
 }
 
 static cudaError_t launch_channels(cudaStream_t stream, const struct cuda_channels *l)
 {
     if (l->columns)
-        return CUDA_LAUNCH(kernel_channels, column_grid(l), CUDA_BLOCK, l, stream);
+        return launch_image_sums(stream, l);
     return CUDA_LAUNCH(kernel_channels, team_blocks(l->groups * l->chunks * l->length, l->team),
                        team_threads(l->chunk * l->after, l->team), l, stream);
 }
 
-// Both sums of a channel of a group; those of columns, which are many, by all threads of a block.
+// Both sums of a channel of a group; those of images.cu, which are many, by all threads of a block.
 CUDA_DEVICE void channel_sums(const struct cuda_channels &l, int64_t group, int64_t channel,
                               double *sum, double *product, double *shared)
 {
@@ -218,6 +102,11 @@ CUDA_DEVICE void channel_sums(const struct cuda_channels &l, int64_t group, int6
 static unsigned sums_blocks(const struct cuda_channels *l)
 {
     return l->columns ? team_blocks(l->length, 1) : cuda_grid(l->length, CUDA_WARP);
+}
+
+static unsigned sums_threads(const struct cuda_channels *l)
+{
+    return l->columns ? CUDA_BLOCK : CUDA_WARP;
 }
 
 // dscale[length], dbias[length]
@@ -270,7 +159,7 @@ CUDA_DEVICE void put_stat(float *to, int64_t at, double value)
 // stats[2, groups, length], the saved ones, and parts of the running ones [length]
 CUDA_KERNEL(kernel_batchnorm_stats, cuda_batchnorm)
 {
-    __shared__ double shared[CUDA_WARP];
+    __shared__ double shared[CUDA_BLOCK];
     double n = (double)(l.channels.samples * l.channels.after);
     int64_t all = l.channels.groups * l.channels.length;
 
@@ -335,51 +224,21 @@ template <typename REAL> CUDA_DEVICE void batchnorm_planes(const struct cuda_bat
     }
 }
 
-template <typename REAL> CUDA_DEVICE void batchnorm_columns(const struct cuda_batchnorm &l)
-{
-    int64_t all = l.channels.groups * l.channels.length;
-
-    for (int64_t b = blockIdx.x; b < column_blocks(l.channels); b += gridDim.x) {
-        struct channel_column c = channel_column_of(l.channels, b);
-        float4 mean, inverse, scale, bias;
-
-        if (!c.inside)
-            continue;
-        mean = four_stats(l.stats, c), inverse = four_stats(l.stats + all, c);
-        scale = four_params(l.scale, c), bias = four_params(l.bias, c);
-        CUDA_UNROLL
-        for (int64_t s = c.piece.first + c.lane; s < c.piece.end; s += c.lanes) {
-            int64_t at = (c.piece.group * l.channels.samples + s) * c.fours + c.four;
-            float4 x = four_of((const REAL *)l.channels.x, at);
-
-            x.x = (x.x - mean.x) * inverse.x * scale.x + bias.x;
-            x.y = (x.y - mean.y) * inverse.y * scale.y + bias.y;
-            x.z = (x.z - mean.z) * inverse.z * scale.z + bias.z;
-            x.w = (x.w - mean.w) * inverse.w * scale.w + bias.w;
-            put_four((REAL *)l.y, at, x);
-        }
-    }
-}
-
 // y[groups, samples, length, after]
 CUDA_KERNEL(kernel_batchnorm, cuda_batchnorm)
 {
-    if (l.channels.columns)
-        CUDA_BY_TYPE(l.channels.narrow, batchnorm_columns, l);
-    else
-        CUDA_BY_TYPE(l.channels.narrow, batchnorm_planes, l);
+    CUDA_BY_TYPE(l.channels.narrow, batchnorm_planes, l);
 }
 
-// Of y or dx: columns, or planes.
+// Of y or dx.
 static unsigned planes_blocks(const struct cuda_channels *c)
 {
-    return c->columns ? column_grid(c)
-                      : team_blocks(c->groups * c->samples * c->length, c->after >= LONG_PLANE);
+    return team_blocks(c->groups * c->samples * c->length, c->after >= LONG_PLANE);
 }
 
 static unsigned planes_threads(const struct cuda_channels *c)
 {
-    return c->columns ? CUDA_BLOCK : team_threads(c->after, c->after >= LONG_PLANE);
+    return team_threads(c->after, c->after >= LONG_PLANE);
 }
 
 extern "C" cudaError_t cuda_launch_batchnorm(cudaStream_t stream,
@@ -389,16 +248,16 @@ extern "C" cudaError_t cuda_launch_batchnorm(cudaStream_t stream,
     cudaError_t code = launch_channels(stream, c);
 
     if (code == cudaSuccess)
-        code = CUDA_LAUNCH(kernel_batchnorm_stats, sums_blocks(c), CUDA_WARP, l, stream);
-    return code != cudaSuccess ? code
-                               : CUDA_LAUNCH(kernel_batchnorm, planes_blocks(c), planes_threads(c),
-                                             l, stream);
+        code = CUDA_LAUNCH(kernel_batchnorm_stats, sums_blocks(c), sums_threads(c), l, stream);
+    if (code != cudaSuccess || c->columns)
+        return code != cudaSuccess ? code : launch_image_norm(stream, l);
+    return CUDA_LAUNCH(kernel_batchnorm, planes_blocks(c), planes_threads(c), l, stream);
 }
 
 // means[2, groups, length], dscale[length], dbias[length]
 CUDA_KERNEL(kernel_batchnorm_sums, cuda_batchnorm_grad)
 {
-    __shared__ double shared[CUDA_WARP];
+    __shared__ double shared[CUDA_BLOCK];
     double n = (double)(l.channels.samples * l.channels.after);
     int64_t all = l.channels.groups * l.channels.length;
 
@@ -443,42 +302,10 @@ CUDA_DEVICE void batchnorm_slopes(const struct cuda_batchnorm_grad &l)
     }
 }
 
-template <typename REAL>
-CUDA_DEVICE void batchnorm_column_slopes(const struct cuda_batchnorm_grad &l)
-{
-    int64_t all = l.channels.groups * l.channels.length;
-
-    for (int64_t b = blockIdx.x; b < column_blocks(l.channels); b += gridDim.x) {
-        struct channel_column c = channel_column_of(l.channels, b);
-        float4 mean, inverse, sum, product, scale;
-
-        if (!c.inside)
-            continue;
-        mean = four_stats(l.channels.mean, c), inverse = four_stats(l.channels.inverse, c);
-        sum = four_stats(l.means, c), product = four_stats(l.means + all, c);
-        scale = four_params(l.scale, c);
-        CUDA_UNROLL
-        for (int64_t s = c.piece.first + c.lane; s < c.piece.end; s += c.lanes) {
-            int64_t at = (c.piece.group * l.channels.samples + s) * c.fours + c.four;
-            float4 x = four_of((const REAL *)l.channels.x, at);
-            float4 d = four_of((const REAL *)l.channels.dy, at);
-
-            d.x = scale.x * inverse.x * (d.x - sum.x - (x.x - mean.x) * inverse.x * product.x);
-            d.y = scale.y * inverse.y * (d.y - sum.y - (x.y - mean.y) * inverse.y * product.y);
-            d.z = scale.z * inverse.z * (d.z - sum.z - (x.z - mean.z) * inverse.z * product.z);
-            d.w = scale.w * inverse.w * (d.w - sum.w - (x.w - mean.w) * inverse.w * product.w);
-            put_four((REAL *)l.dx, at, d);
-        }
-    }
-}
-
 // dx[groups, samples, length, after]
 CUDA_KERNEL(kernel_batchnorm_grad, cuda_batchnorm_grad)
 {
-    if (l.channels.columns)
-        CUDA_BY_TYPE(l.channels.narrow, batchnorm_column_slopes, l);
-    else
-        CUDA_BY_TYPE(l.channels.narrow, batchnorm_slopes, l);
+    CUDA_BY_TYPE(l.channels.narrow, batchnorm_slopes, l);
 }
 
 extern "C" cudaError_t cuda_launch_batchnorm_grad(cudaStream_t stream,
@@ -488,8 +315,10 @@ extern "C" cudaError_t cuda_launch_batchnorm_grad(cudaStream_t stream,
     cudaError_t code = launch_channels(stream, c);
 
     if (code == cudaSuccess)
-        code = CUDA_LAUNCH(kernel_batchnorm_sums, sums_blocks(c), CUDA_WARP, l, stream);
-    return code != cudaSuccess || !l->dx
-               ? code
-               : CUDA_LAUNCH(kernel_batchnorm_grad, planes_blocks(c), planes_threads(c), l, stream);
+        code = CUDA_LAUNCH(kernel_batchnorm_sums, sums_blocks(c), sums_threads(c), l, stream);
+    if (code != cudaSuccess || !l->dx)
+        return code;
+    return c->columns ? launch_image_grad(stream, l)
+                      : CUDA_LAUNCH(kernel_batchnorm_grad, planes_blocks(c), planes_threads(c), l,
+                                    stream);
 }

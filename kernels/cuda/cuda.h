@@ -60,6 +60,7 @@ struct cuda_kernel {
     bool *turned_operand;       /* likewise: an attention's alone */
     bool last;                  /* narrow images have their channels last; of a Reorder: what it makes,
                                  * where that is narrow */
+    bool places_last;           /* the same, of positions of maxima */
     enum cuda_narrow narrow;    /* what may be the device's narrow type is: cuda_narrows_input() */
     size_t workspace;
     size_t padded;              /* of that: a convolution's padded x, at its start */
@@ -68,6 +69,7 @@ struct cuda_kernel {
     struct cuda_product *products[CUDA_PRODUCTS];
     struct cuda_convolution *convolution;
     struct cuda_sdpa_kernel *sdpa;
+    int64_t samples_at_once;    /* of that: a gradient takes turns */
     struct cuda_chain_kernel *chain;    /* the device's */
     bool failed;                /* set by 'make' if it said so in 'err', before it returned -1 */
     struct err *err;            /* while it is made */
@@ -119,7 +121,9 @@ void cuda_walk_merge(struct cuda_walk *walk);
 extern const char cuda_narrow_layout;   /* the 'opaque' of what has 16 bits */
 extern const char cuda_turned_layout;   /* and of that has its heads behind its rows: see turn.c */
 extern const char cuda_last_layout;     /* and of an image of them whose channels are the last axis */
+extern const char cuda_places_layout;   /* and of where its maxima were (int32), in the same order */
 #define CUDA_NARROW_BYTES ((size_t)2)
+#define CUDA_NARROW_WIDTH 8     /* of them in a word */
 /* The type of dtype.h. */
 enum dtype cuda_narrow_dtype(enum cuda_narrow narrow);
 static inline bool cuda_is_narrow(const struct value_layout *layout)
@@ -145,6 +149,12 @@ int cuda_lower(struct device *device, struct program *program, struct err *err);
 bool cuda_attention_fused(struct device *device, const struct graph *graph, int node);
 /* And for that and its Attention where these operands are turned (launch_dense.h)? */
 bool cuda_attention_turns(struct device *device, const struct graph *graph, int node, int64_t turned);
+
+/* rectify.c: of BatchNorms and Relus, after narrow values have their layouts. A BatchNormGrad with a Relu
+ * has the attribute "relu", and the bias as input CUDA_NORM_BIAS.
+ */
+#define CUDA_NORM_BIAS 5
+void cuda_join_relus(struct program *program);
 
 /* turn.c */
 void cuda_turn_attentions(struct device *device, struct program *program);

@@ -16,6 +16,13 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/element.cuh"
 
+/* For kernels and for who launches them. */
+#ifdef __CUDACC__
+#define CUDA_EITHER static __host__ __device__ __forceinline__
+#else
+#define CUDA_EITHER static inline
+#endif
+
 #define CUDA_BLOCK 256          /* threads */
 #define CUDA_WARP 32
 

@@ -255,7 +255,7 @@ static int make_fallback(struct cuda_kernel *k, struct err *err)
     const struct kernel *d = k->digest;
     int n = d->n_inputs + d->n_outputs;
 
-    if (k->last)
+    if (k->last || k->places_last)
         return err_set(err, "%s has no kernel of channels that are last", d->entry->op);
     k->run = run_on_host;
     k->accumulates = false;
@@ -308,6 +308,7 @@ static void find_narrow(struct cuda_kernel *k, const struct graph *graph, int no
 
         k->narrow_operand[i] = is_narrow(layouts, v);
         k->turned_operand[i] = k->narrow_operand[i] && layouts[v].opaque == &cuda_turned_layout;
+        k->places_last |= layouts && v >= 0 && layouts[v].opaque == &cuda_places_layout;
         if (k->narrow_operand[i]) {
             k->narrow = k->device->narrow;
             k->last = cuda_is_last(&layouts[v]);

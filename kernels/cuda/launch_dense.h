@@ -62,7 +62,8 @@ enum cuda_sdpa_operand {
 /* An attention of 16 bits by cuDNN, or its gradient, which keeps no scores: for each head of each of
  * 'batch' y[m, e] = softmax(scale q[m, d] k[n, d]') v[n, e]; 'causal': query i sees keys 0 to i. So
  * many heads of queries as 'group' says share one of k and v. 'saved' is float32, the logarithms of sums.
- * As above: compared as bytes.
+ * A mask is float32, one element behind the other, and added to the scaled scores; axes of one are
+ * repeated. As above: compared as bytes.
  */
 struct cuda_sdpa {
     int64_t batch, heads, group, m, n, d, e;
@@ -70,11 +71,12 @@ struct cuda_sdpa {
     int64_t causal, gradient;
     int64_t narrow;                         /* enum cuda_narrow */
     int64_t turned;                         /* bit i: operand i is [batch, rows, heads, columns] */
+    int64_t masked, mask[4];                /* is there a mask; [batch, heads, m, n], or 1 */
 };
 
 /* One run, aligned to 16 bytes. Without 'gradient' y and 'saved' are written and the rest is NULL. */
 struct cuda_sdpa_args {
-    const void *q, *k, *v, *y, *saved;
+    const void *q, *k, *v, *y, *saved, *mask;
     const void *dy, *dq, *dk, *dv;
     void *workspace;
 };

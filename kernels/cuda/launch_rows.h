@@ -91,10 +91,13 @@ struct cuda_channels {
     int64_t groups, samples, length, after;
     int64_t chunks, chunk;      /* of samples; samples in one */
     int team;                   /* the threads of a block share a channel and chunk */
-    int columns;                /* not 0: so many times four are a block's, 'after' is 1 */
+    int columns;                /* not 0: so many words are a block's, a power of two; 'after' is 1, and
+                                 * all is aligned to words */
     enum cuda_narrow narrow;
     const void *dy, *x;
     const float *mean, *inverse;                    /* mean NULL: 0 */
+    const float *cut_scale, *cut_bias;  /* set, with 'columns': dy counts where normalised x times one, and
+                                         * the other, is above 0 */
     int64_t stat_group, stat_sample, stat_channels;
     const bool *training;       /* set: nothing is done unless that is */
     double *parts;              /* [2, groups, chunks, length]; room for those of a cut */
@@ -116,6 +119,7 @@ struct cuda_batchnorm {
     const float *scale, *bias, *old_mean, *old_variance;
     void *y;
     float *mean_part, *variance_part, *mean, *inverse;    /* may be NULL */
+    int relu;                   /* of y, with 'columns' */
     float *stats;               /* mean and inverse: [2, groups, length] */
 };
 
@@ -124,6 +128,7 @@ struct cuda_batchnorm_grad {
     const float *scale;
     void *dx;
     float *dscale, *dbias;      /* any may be NULL, as dx may */
+    int relu;                   /* dy is behind one */
     float *means;               /* of the two sums over a channel: [2, groups, length] */
 };
 
@@ -213,7 +218,8 @@ struct cuda_pool {
     int count_padding;
     int swap;                   /* of the indices: the first axis runs fastest */
     enum cuda_narrow narrow;    /* not of CUDA_POOL_INDICES */
-    int64_t channels;           /* planes that lie element by element beside each other; 'saved' does not */
+    int64_t channels;           /* planes that lie element by element beside each other, or 0 */
+    int64_t saved_channels;     /* and of 'saved' */
     const void *x;              /* or dy */
     int32_t *saved;             /* may be NULL */
     int64_t *indices;           /* in all of x */

@@ -21,7 +21,7 @@
 #include "graph/op.h"
 #include "kernels/cuda/chain.h"
 
-const char cuda_narrow_layout = 'n', cuda_last_layout = 'l';
+const char cuda_narrow_layout = 'n', cuda_last_layout = 'l', cuda_places_layout = 'p';
 
 enum dtype cuda_narrow_dtype(enum cuda_narrow narrow)
 {
@@ -310,7 +310,8 @@ static bool is_lost(const struct lowering *l, int v)
     return lost;
 }
 
-#define STEP 8                  /* channels that kernels for tensor cores take at a time */
+#define STEP 8                  /* channels that kernels for tensor cores take at a time; the few of a picture
+                                 * cuDNN fills up */
 
 static bool suits_last(const struct lowering *l, int node)
 {
@@ -318,7 +319,7 @@ static bool suits_last(const struct lowering *l, int node)
     int w = strcmp(n->op->name, "ConvWgrad") == 0 ? n->outputs[0] : n->inputs[1];
     const struct shape *shape = &l->graph->values[w].shape;
 
-    return shape->dim[0] % STEP == 0 && shape->dim[1] % STEP == 0 &&
+    return shape->dim[0] % STEP == 0 && (shape->dim[1] % STEP == 0 || shape->dim[1] < STEP) &&
            cuda_conv_fits(l->device, l->graph, node, true);
 }
 
@@ -424,6 +425,19 @@ static enum form form_for(const struct lowering *l, int v, bool last)
     return last && is_image(l->graph, v) ? LAST : NARROW;
 }
 
+/* Its gradient, in whatever form, sees it by the layout. */
+static void lower_places(struct lowering *l, int node)
+{
+    const struct node *n = &l->graph->nodes[node];
+    int v = n->n_outputs > 1 ? n->outputs[1] : -1;
+
+    if (strcmp(n->op->name, "MaxPool") == 0 && v >= 0 && !l->fixed[v])
+        l->program->values[v].layout = (struct value_layout){
+            &cuda_places_layout, (size_t)shape_elements(&l->graph->values[v].shape) * sizeof(int32_t),
+            cuda_places_layout
+        };
+}
+
 static void lower_node(struct lowering *l, int node, enum part part)
 {
     const struct narrow_op *op = find(l->graph->nodes[node].op->name);
@@ -433,6 +447,8 @@ static void lower_node(struct lowering *l, int node, enum part part)
     l->ran_last[node] = last = last && narrow;
     if (narrow)
         lower_attention(l, node);
+    if (last)
+        lower_places(l, node);
     n_inputs = l->graph->nodes[node].n_inputs;
     for (int i = 0; i < n_inputs; i++) {
         int v = l->graph->nodes[node].inputs[i];
@@ -505,6 +521,10 @@ int cuda_lower(struct device *device, struct program *program, struct err *err)
     if (device->narrow)
         make_narrow(device, program);
     program_relink(program);
+    if (device->narrow && !device->no_chains) {
+        cuda_join_relus(program);
+        program_relink(program);
+    }
     cuda_form_chains(device, program);
     program_relink(program);
     return 0;

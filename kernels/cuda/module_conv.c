@@ -198,18 +198,20 @@ static int create_plan(struct cuda_device *device, const struct cuda_conv *what,
 {
     struct err own = { .code = EXIT_OK };
     struct cuda_conv_plan *p = mem_new(1, sizeof(*p));
-    bool failed;
+    bool recalled;
 
     p->cudnn.device = device;
     p->what = *what;
-    failed = choose(p, &own) && !p->cudnn.unknown && !what->wide_w;
-    if (failed) {
+    recalled = cudnn_recall(&p->cudnn, "convolution", what, sizeof(*what), WORKSPACE_LIMIT);
+    if (!recalled && choose(p, &own) && !p->cudnn.unknown && !what->wide_w) {
         cudnn_clear(&p->cudnn);
         free(p);
         return err_set(err, "%s", own.text);
     }
     if (is_slow(p))
         p->cudnn.execution = NULL;
+    if (!recalled)
+        cudnn_remember(&p->cudnn, "convolution", what, sizeof(*what));
     if (p->cudnn.execution)
         cuda_count_product(device, p->cudnn.on_tensor_cores);
     p->next = device->conv_plans;

@@ -8,9 +8,11 @@
 #include "base/mem.h"
 
 #define MOST_CONFIGS 128        /* those for tensor cores come first, dozens of them */
+#define GENERATION 1            /* one more, where what a description stands for is asked for otherwise */
 
 struct cuda_cudnn {
-    cudnnHandle_t handle;
+    cudnnHandle_t handle;                   /* NULL: of a GPU that is not here */
+    cudnnBackendDescriptor_t properties;    /* its, in place of the handle */
 };
 
 int cudnn_error(const struct cuda_device *device, cudnnStatus_t code, const char *call,
@@ -38,6 +40,22 @@ int cudnn_open(struct cuda_device *device, struct err *err)
     return cudnn_error(device, status, "cudnnCreate", err);
 }
 
+#if CUDNN_IMAGINES
+int cudnn_imagine(struct cuda_device *device, const char *properties, struct err *err)
+{
+    cudnnBackendDescriptor_t *d;
+
+    device->cudnn = mem_new(1, sizeof(*device->cudnn));
+    d = &device->cudnn->properties;
+    CUDNN_CHECK(device, cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, d), err);
+    CUDNN_CHECK(device, cudnnBackendSetAttribute(*d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                                                 CUDNN_TYPE_CHAR, (int64_t)strlen(properties),
+                                                 properties), err);
+    CUDNN_CHECK(device, cudnnBackendFinalize(*d), err);
+    return 0;
+}
+#endif
+
 void cuda_cudnn_close(struct cuda_device *device)
 {
     struct cuda_cudnn *cudnn = device->cudnn;
@@ -46,6 +64,8 @@ void cuda_cudnn_close(struct cuda_device *device)
         return;
     cuda_conv_clear(device);
     cuda_sdpa_clear(device);
+    if (cudnn->properties)
+        (void)cudnnBackendDestroyDescriptor(cudnn->properties);
     if (cudnn->handle)
         (void)cudnnDestroy(cudnn->handle);
     free(cudnn);
@@ -143,22 +163,28 @@ static int config_fits(struct cudnn_plan *p, const struct cudnn_choice *choice,
     return 0;
 }
 
-/* An engine that refuses, for whatever reason, is not the one. */
-static int try_config(struct cudnn_plan *p, const struct cudnn_choice *choice,
-                      cudnnBackendDescriptor_t config, struct err *err)
+/* That a plan is for: the device of the handle, or the one that its properties describe. */
+static struct cudnn_attribute device_of(const struct cudnn_plan *p)
+{
+    const struct cuda_cudnn *cudnn = p->device->cudnn;
+
+#if CUDNN_IMAGINES
+    if (cudnn->properties)
+        return (struct cudnn_attribute){ CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &cudnn->properties };
+#endif
+    return (struct cudnn_attribute){ CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                                     &cudnn->handle };
+}
+
+/* The plan that follows from one attribute. An engine that refuses, for whatever reason, is not the one. */
+static int try_plan(struct cudnn_plan *p, const struct cudnn_attribute *from, int64_t workspace_limit,
+                    struct err *err)
 {
     cudnnBackendDescriptor_t execution;
-    const struct cudnn_attribute list[] = {
-        { CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &p->device->cudnn->handle },
-        { CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config },
-    };
+    const struct cudnn_attribute list[] = { device_of(p), *from };
     int64_t n = 0, workspace = 0;
-    bool fits = false;
 
-    if (config_fits(p, choice, config, &fits, err))
-        return -1;
-    if (!fits)
-        return 0;
     if (create(p, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &execution, err) ||
         set_all(p, execution, list, COUNT(list), err))
         return -1;
@@ -166,11 +192,23 @@ static int try_config(struct cudnn_plan *p, const struct cudnn_choice *choice,
         return 0;
     if (cudnnBackendGetAttribute(execution, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                  CUDNN_TYPE_INT64, 1, &n, &workspace) != CUDNN_STATUS_SUCCESS ||
-        workspace > choice->workspace_limit)
+        workspace < 0 || workspace > workspace_limit)
         return 0;
     p->workspace = workspace;
     p->execution = execution;
     return 0;
+}
+
+static int try_config(struct cudnn_plan *p, const struct cudnn_choice *choice,
+                      cudnnBackendDescriptor_t config, struct err *err)
+{
+    const struct cudnn_attribute from = { CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                          CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config };
+    bool fits = false;
+
+    if (config_fits(p, choice, config, &fits, err))
+        return -1;
+    return fits ? try_plan(p, &from, choice->workspace_limit, err) : 0;
 }
 
 static int try_mode(struct cudnn_plan *p, const struct cudnn_choice *choice,
@@ -180,11 +218,16 @@ static int try_mode(struct cudnn_plan *p, const struct cudnn_choice *choice,
     const struct cudnn_attribute list[] = {
         { CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph },
         { CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode },
+#if CUDNN_IMAGINES
+        { CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+          &p->device->cudnn->properties },
+#endif
     };
+    int used = p->device->cudnn->properties ? COUNT(list) : 2;
     cudnnStatus_t code;
     int64_t n = 0;
 
-    if (cudnn_build(p, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, list, COUNT(list), &heuristics, err))
+    if (cudnn_build(p, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, list, used, &heuristics, err))
         return -1;
     for (int i = 0; i < MOST_CONFIGS; i++)
         if (create(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i], err))
@@ -207,15 +250,96 @@ int cudnn_choose(struct cudnn_plan *p, const cudnnBackendDescriptor_t *operation
 {
     cudnnBackendDescriptor_t graph;
     const struct cudnn_attribute list[] = {
-        { CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &p->device->cudnn->handle },
         { CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, operations },
+        { CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &p->device->cudnn->handle },
     };
+    int used = p->device->cudnn->handle ? COUNT(list) : 1;
 
-    if (cudnn_build(p, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, list, COUNT(list), &graph, err) ||
+    if (cudnn_build(p, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, list, used, &graph, err) ||
         (try_mode(p, choice, graph, CUDNN_HEUR_MODE_A, err) && !p->unknown))
         return -1;
     return p->execution || !choice->compiles
                ? 0 : try_mode(p, choice, graph, CUDNN_HEUR_MODE_FALLBACK, err);
+}
+
+/* Between runs ----------------------------------------------------------------------------- */
+
+/* Of a plan: which cuDNN, which form of the graph, and what is computed. */
+static char *subject_of(const char *kind, const void *what, size_t bytes)
+{
+    const unsigned char *byte = what;
+    char *subject = mem_printf("cuDNN %zu, %s %d, %*s", cudnnGetVersion(), kind, GENERATION,
+                               (int)(2 * bytes), "");
+    char *digits = subject + strlen(subject) - 2 * bytes;
+
+    for (size_t i = 0; i < bytes; i++) {
+        digits[2 * i] = "0123456789abcdef"[byte[i] / 16];
+        digits[2 * i + 1] = "0123456789abcdef"[byte[i] % 16];
+    }
+    return subject;
+}
+
+/* Its text is '0' or '1', for tensor cores, a newline, and cuDNN's. */
+static bool take_text(struct cudnn_plan *p, const char *text, int64_t workspace_limit)
+{
+    struct cudnn_attribute from = { CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
+                                    text + 2 };
+    struct err ignored = { .code = EXIT_OK };
+
+    if ((text[0] != '0' && text[0] != '1') || text[1] != '\n')
+        return false;
+    from.n = (int64_t)strlen(text + 2);
+    p->on_tensor_cores = text[0] == '1';
+    return from.n > 0 && try_plan(p, &from, workspace_limit, &ignored) == 0 && p->execution;
+}
+
+bool cudnn_recall(struct cudnn_plan *p, const char *kind, const void *what, size_t bytes,
+                  int64_t workspace_limit)
+{
+    const struct cuda_store *store = &p->device->store;
+    char *subject, *text;
+    bool taken;
+
+    if (!store->get)
+        return false;
+    subject = subject_of(kind, what, bytes);
+    text = store->get(store->context, subject);
+    taken = text && take_text(p, text, workspace_limit);
+    free(text);
+    free(subject);
+    return taken;
+}
+
+/* cuDNN's text, with room for two characters before it; NULL where it gives none. */
+static char *text_of(cudnnBackendDescriptor_t execution)
+{
+    int64_t n = 0;
+    char *text;
+
+    if (cudnnBackendGetAttribute(execution, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                 CUDNN_TYPE_CHAR, 0, &n, NULL) != CUDNN_STATUS_SUCCESS || n <= 0)
+        return NULL;
+    text = mem_new((size_t)n + 3, 1);
+    if (cudnnBackendGetAttribute(execution, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                 CUDNN_TYPE_CHAR, n, &n, text + 2) == CUDNN_STATUS_SUCCESS)
+        return text;
+    free(text);
+    return NULL;
+}
+
+void cudnn_remember(const struct cudnn_plan *p, const char *kind, const void *what, size_t bytes)
+{
+    const struct cuda_store *store = &p->device->store;
+    char *text = store->put && p->execution ? text_of(p->execution) : NULL, *subject;
+
+    if (!text)
+        return;
+    text[0] = p->on_tensor_cores ? '1' : '0';
+    text[1] = '\n';
+    subject = subject_of(kind, what, bytes);
+    store->put(store->context, subject, text);
+    free(subject);
+    free(text);
 }
 
 /* Running ---------------------------------------------------------------------------------- */

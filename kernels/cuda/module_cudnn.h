@@ -9,6 +9,7 @@
 
 #include <cudnn.h>
 
+#define CUDNN_IMAGINES (CUDNN_VERSION >= 91100)
 #define CUDNN_ALIGNMENT 16      /* of operands: the widest load */
 #define COUNT(list) ((int)(sizeof(list) / sizeof((list)[0])))
 
@@ -42,6 +43,12 @@ struct cudnn_choice {
 };
 
 int cudnn_open(struct cuda_device *device, struct err *err);
+#if CUDNN_IMAGINES
+/* In place of it, of a GPU that is not here: what cuDNN would choose for one with these properties, which
+ * it writes as JSON itself, can be asked, and nothing be run. For tests.
+ */
+int cudnn_imagine(struct cuda_device *device, const char *properties, struct err *err);
+#endif
 cudnnHandle_t cudnn_handle(const struct cuda_device *device);
 /* "GPU 0000:1b:00.0: cudnnBackendFinalize: CUDNN_STATUS_…: …" */
 int cudnn_error(const struct cuda_device *device, cudnnStatus_t code, const char *call,
@@ -54,6 +61,13 @@ int cudnn_build(struct cudnn_plan *p, cudnnBackendDescriptorType_t type,
 int cudnn_choose(struct cudnn_plan *p, const cudnnBackendDescriptor_t *operations, int n,
                  const struct cudnn_choice *choice, struct err *err);
 void cudnn_clear(struct cudnn_plan *p);
+
+/* The plan that an earlier run remembered for what these bytes describe, in the device's store. 'kind' is
+ * one word. Whatever stands in the way: false, and it is to be chosen.
+ */
+bool cudnn_recall(struct cudnn_plan *p, const char *kind, const void *what, size_t bytes,
+                  int64_t workspace_limit);
+void cudnn_remember(const struct cudnn_plan *p, const char *kind, const void *what, size_t bytes);
 
 /* A pack cannot be changed: the old one in '*pack' is destroyed. */
 int cudnn_make_pack(const struct cudnn_plan *p, const int64_t *ids, const void *const *at, int n,

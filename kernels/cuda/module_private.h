@@ -37,6 +37,7 @@ struct cuda_device {
     struct cuda_cudnn *cudnn;   /* NULL: not used yet */
     struct cuda_conv_plan *conv_plans;
     struct cuda_sdpa_plan *sdpa_plans;
+    struct cuda_store store;    /* get NULL: nothing is kept */
     int products, on_tensor_cores;      /* see tensor_cores() of runtime.h */
 };
 

@@ -105,6 +105,11 @@ static struct cuda_device *open_device(const char *address, struct err *err)
     return NULL;
 }
 
+static void keep_in(struct cuda_device *device, const struct cuda_store *store)
+{
+    device->store = *store;
+}
+
 static const char *device_name(const struct cuda_device *device)
 {
     return device->name;
@@ -405,6 +410,7 @@ const struct cuda_runtime tasuki_cuda_runtime = {
     .open = open_device,
     .close = close_device,
     .name = device_name,
+    .keep_in = keep_in,
     .memory = device_memory,
     .cache = device_cache,
     .alloc = alloc,

@@ -13,7 +13,7 @@
 #define WORKSPACE_LIMIT ((int64_t)1 << 30)
 #define MOST_OPERATIONS 24
 
-_Static_assert(sizeof(struct cuda_sdpa) == 11 * sizeof(int64_t) + sizeof(double),
+_Static_assert(sizeof(struct cuda_sdpa) == 16 * sizeof(int64_t) + sizeof(double),
                "compared as bytes");
 
 struct cuda_sdpa_plan {
@@ -32,7 +32,7 @@ struct cuda_sdpa_kernel {
 /* Names of the operands within a graph; what has no place is numbered from VIRTUAL on. SUMS is a row's sum
  * of dy * y, in the workspace.
  */
-enum { Q = 1, K, V, Y, SAVED, DY, DQ, DK, DV, SUMS, SCALE, ONE, HIDDEN, VIRTUAL };
+enum { Q = 1, K, V, Y, SAVED, DY, DQ, DK, DV, MASK, SUMS, SCALE, ONE, HIDDEN, VIRTUAL };
 
 /* A graph while it is made; the first error ends it. */
 struct graph {
@@ -272,6 +272,17 @@ static tensor scaled_scores(struct graph *g, tensor q, tensor k)
     return combine(g, CUDNN_POINTWISE_MUL, x, number(g, SCALE), new_scores(g));
 }
 
+static tensor add_mask(struct graph *g, tensor x)
+{
+    const int64_t *dim = g->what->mask;
+    int64_t stride[4] = { dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3], 1 };
+
+    return g->what->masked
+               ? combine(g, CUDNN_POINTWISE_ADD, x, add_tensor(g, MASK, REAL, dim, stride),
+                         new_scores(g))
+               : x;
+}
+
 /* Along the keys, or what else there are columns of. */
 static tensor along_rows(struct graph *g, cudnnReduceTensorOp_t kind, tensor x)
 {
@@ -280,8 +291,9 @@ static tensor along_rows(struct graph *g, cudnnReduceTensorOp_t kind, tensor x)
 
 static void add_forward(struct graph *g)
 {
-    tensor x = hide(g, scaled_scores(g, operand(g, Q), like(g, K, K, BY_COLUMNS))), largest, sum, p;
+    tensor x = scaled_scores(g, operand(g, Q), like(g, K, K, BY_COLUMNS)), largest, sum, p;
 
+    x = hide(g, add_mask(g, x));
     largest = along_rows(g, CUDNN_REDUCE_TENSOR_MAX, x);
     x = combine(g, CUDNN_POINTWISE_SUB, x, largest, new_scores(g));
     x = combine(g, CUDNN_POINTWISE_EXP, x, NULL, new_scores(g));
@@ -328,7 +340,7 @@ static void multiply_for_keys(struct graph *g, tensor transposed, tensor b, int6
 static void add_gradient(struct graph *g)
 {
     tensor dy = operand(g, DY), q = operand(g, Q), k = like(g, K, K, BY_COLUMNS);
-    tensor sums = sums_of(g, dy), x = scaled_scores(g, q, k), p;
+    tensor sums = sums_of(g, dy), x = add_mask(g, scaled_scores(g, q, k)), p;
 
     x = hide(g, combine(g, CUDNN_POINTWISE_SUB, x, column(g, SAVED), new_scores(g)));
     p = combine(g, CUDNN_POINTWISE_EXP, x, NULL, new_scores(g));
@@ -379,8 +391,11 @@ static struct cuda_sdpa_plan *find(struct cuda_device *device, const struct cuda
     p = mem_new(1, sizeof(*p));
     p->cudnn.device = device;
     p->what = *what;
-    if (choose(p, &ignored))
-        p->cudnn.execution = NULL;
+    if (!cudnn_recall(&p->cudnn, "attention", what, sizeof(*what), WORKSPACE_LIMIT)) {
+        if (choose(p, &ignored))
+            p->cudnn.execution = NULL;
+        cudnn_remember(&p->cudnn, "attention", what, sizeof(*what));
+    }
     if (p->cudnn.execution)
         cuda_count_product(device, p->cudnn.on_tensor_cores);
     p->next = device->sdpa_plans;
@@ -452,9 +467,9 @@ static int make_pack(struct cuda_sdpa_kernel *k, const struct cuda_sdpa_args *ar
 {
     const struct cuda_sdpa *what = &k->plan->what;
     char *workspace = cuda_workspace(args->workspace);
-    const int64_t ids[] = { Q, K, V, Y, SAVED, SCALE, HIDDEN, DY, DQ, DK, DV, SUMS, ONE };
+    const int64_t ids[] = { Q, K, V, Y, SAVED, SCALE, HIDDEN, MASK, DY, DQ, DK, DV, SUMS, ONE };
     const void *at[] = { args->q, args->k, args->v, args->y, args->saved, &k->scale, &k->hidden,
-                         args->dy, args->dq, args->dk, args->dv, workspace, &k->one };
+                         args->mask, args->dy, args->dq, args->dk, args->dv, workspace, &k->one };
     int64_t used[COUNT(ids)];
     const void *used_at[COUNT(ids)];
     int n = 0;
@@ -462,7 +477,8 @@ static int make_pack(struct cuda_sdpa_kernel *k, const struct cuda_sdpa_args *ar
     if (k->pack && memcmp(&k->args, args, sizeof(*args)) == 0)
         return 0;
     for (int i = 0; i < COUNT(ids); i++) {
-        if ((i > 6 && !what->gradient) || (ids[i] == HIDDEN && !what->causal))
+        if ((i > 7 && !what->gradient) || (ids[i] == HIDDEN && !what->causal) ||
+            (ids[i] == MASK && !what->masked))
             continue;
         if (ids[i] < SCALE && (uintptr_t)at[i] % CUDNN_ALIGNMENT)
             return err_set(err, "GPU %s: an operand of an attention is not aligned to %d bytes",

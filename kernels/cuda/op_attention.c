@@ -7,6 +7,7 @@
 
 #define MOST_AT_ONCE 65535                  /* products of one launch */
 #define ALIGNMENT ((size_t)256)             /* a power of two */
+#define MASK_GRADIENT 3                     /* the output of AttentionGrad */
 
 /* In 'products'; the first two of the gradient come before its kernel. */
 enum { SCORES, VALUES };
@@ -97,11 +98,15 @@ static size_t room_bytes(const struct cuda_kernel *k, const struct turn *p, bool
     return (scores + results) * (gradient ? 2 : 1) + ALIGNMENT;
 }
 
+static bool wants(const struct cuda_kernel *k, int i)
+{
+    return k->digest->n_outputs > i && k->digest->out[i].elements >= 0;
+}
+
 /* The gradient of a mask needs all of the stack at once. */
 static int64_t most_at_once(const struct cuda_kernel *k)
 {
-    return k->digest->n_outputs > 3 && k->digest->out[3].elements >= 0 ? INT64_MAX
-                                                                      : k->device->scores;
+    return wants(k, MASK_GRADIENT) ? INT64_MAX : k->device->scores;
 }
 
 /* [m, k] [k, n], 'stack' times one behind the other, either stored transposed. */
@@ -221,22 +226,51 @@ static int run_attention(const struct cuda_kernel *k, struct stream *stream,
 #define FUSED_STEP 8            /* what cuDNN's kernels want widths to be multiples of */
 #define FUSED_WIDEST 128
 
+/* Is there none, or one that is added, of [samples, heads, m, n]? A row of which nothing is seen is none
+ * of cuDNN's business.
+ */
+static bool can_mask(const struct attention *a)
+{
+    return a->mask == ATTENTION_NO_MASK ||
+           (a->mask == ATTENTION_ADD && !a->masked && a->rank > 0 && a->rank <= 2);
+}
+
 static bool can_be_fused(const struct attention *a)
 {
-    return !a->trans_k && a->mask == ATTENTION_NO_MASK && !(a->causal && a->past) &&
+    return !a->trans_k && can_mask(a) && !(a->causal && a->past) &&
            a->d % FUSED_STEP == 0 && a->e % FUSED_STEP == 0 && a->d <= FUSED_WIDEST &&
            a->e <= FUSED_WIDEST && a->stack > 0 && a->m > 0 && a->n > 0 && a->d > 0 && a->e > 0;
+}
+
+/* A gradient has its scores, of 16 bits, in the scratch: so many that these are not more than may be at a
+ * time, if one has no more.
+ */
+static int64_t samples_at_once(const struct device *device, const struct attention *a, bool gradient)
+{
+    int64_t heads = a->dim[a->rank - 1], samples = a->stack / heads, n = samples;
+    double each = (double)heads * (double)a->m * (double)a->n * (double)CUDA_NARROW_BYTES;
+
+    while (gradient && n > 1 && (samples % n || (double)n * each > (double)device->scores))
+        n--;
+    return n;
 }
 
 static struct cuda_sdpa fused(const struct device *device, const struct attention *a, bool gradient,
                               int64_t turned)
 {
     int64_t heads = a->dim[a->rank - 1];
+    struct cuda_sdpa sdpa = { .batch = samples_at_once(device, a, gradient), .heads = heads, .group = a->group, .m = a->m,
+                              .n = a->n, .d = a->d, .e = a->e, .scale = a->scale,
+                              .causal = a->causal, .gradient = gradient, .narrow = device->narrow,
+                              .turned = turned, .masked = a->mask != ATTENTION_NO_MASK };
 
-    return (struct cuda_sdpa){ .batch = a->stack / heads, .heads = heads, .group = a->group, .m = a->m,
-                               .n = a->n, .d = a->d, .e = a->e, .scale = a->scale,
-                               .causal = a->causal, .gradient = gradient, .narrow = device->narrow,
-                               .turned = turned };
+    if (sdpa.masked) {
+        sdpa.mask[0] = a->rank > 1 && a->step[0] ? sdpa.batch : 1;
+        sdpa.mask[1] = a->step[a->rank - 1] ? heads : 1;
+        sdpa.mask[2] = a->step_m ? a->m : 1;
+        sdpa.mask[3] = a->step_n ? a->n : 1;
+    }
+    return sdpa;
 }
 
 static bool is_known(struct device *device, const struct cuda_sdpa *sdpa)
@@ -256,8 +290,8 @@ bool cuda_attention_fused(struct device *device, const struct graph *graph, int 
     struct cuda_sdpa sdpa;
     struct attention a;
 
-    for (int i = 0; i < 3; i++)
-        if (n->n_outputs <= i || n->outputs[i] < 0)
+    for (int i = 0; i < 4; i++)
+        if ((n->n_outputs > i && n->outputs[i] >= 0) != (i < MASK_GRADIENT))
             return false;
     if (attention_dims(graph, node, 1, 5, &a) || !can_be_fused(&a))
         return false;
@@ -285,30 +319,68 @@ static int run_fused(const struct cuda_kernel *k, struct stream *stream,
 {
     struct cuda_sdpa_args r = { .q = args->inputs[0], .k = args->inputs[1], .v = args->inputs[2],
                                 .y = args->outputs[0], .saved = args->outputs[1],
+                                .mask = k->digest->n_inputs > 3 ? args->inputs[3] : NULL,
                                 .workspace = args->workspace };
 
     return k->device->cuda->sdpa(stream->cuda, k->sdpa, &r, err);
+}
+
+static const void *narrow_on(const void *x, int64_t elements)
+{
+    return (const char *)x + elements * (int64_t)CUDA_NARROW_BYTES;
+}
+
+static const void *float_on(const void *x, int64_t elements)
+{
+    return x ? (const float *)x + elements : NULL;
+}
+
+/* To the samples after those of one turn. */
+static void next_turn(const struct cuda_kernel *k, struct cuda_sdpa_args *r)
+{
+    const struct attention *a = &k->digest->attention;
+    int64_t queries = k->samples_at_once * a->dim[a->rank - 1] * a->m;
+    int64_t keys = k->samples_at_once * a->dim[a->rank - 1] / a->group * a->n;
+    int64_t masks = a->rank > 1 ? k->samples_at_once * a->step[0] : 0;
+
+    r->q = narrow_on(r->q, queries * a->d);
+    r->dq = narrow_on(r->dq, queries * a->d);
+    r->y = narrow_on(r->y, queries * a->e);
+    r->dy = narrow_on(r->dy, queries * a->e);
+    r->k = narrow_on(r->k, keys * a->d);
+    r->dk = narrow_on(r->dk, keys * a->d);
+    r->v = narrow_on(r->v, keys * a->e);
+    r->dv = narrow_on(r->dv, keys * a->e);
+    r->saved = float_on(r->saved, queries);
+    r->mask = float_on(r->mask, masks);
 }
 
 static int run_fused_gradient(const struct cuda_kernel *k, struct stream *stream,
                               const struct kernel_args *args, struct err *err)
 {
+    const struct attention *a = &k->digest->attention;
+    int64_t samples = a->stack / a->dim[a->rank - 1];
     struct cuda_sdpa_args r = { .q = args->inputs[1], .k = args->inputs[2], .v = args->inputs[3],
                                 .y = args->inputs[CUDA_GRAD_Y], .saved = args->inputs[4],
-                                .dy = args->inputs[0], .dq = args->outputs[0],
+                                .mask = args->inputs[5], .dy = args->inputs[0], .dq = args->outputs[0],
                                 .dk = args->outputs[1], .dv = args->outputs[2],
                                 .workspace = args->workspace };
 
-    return k->device->cuda->sdpa(stream->cuda, k->sdpa, &r, err);
+    for (int64_t done = 0; done < samples; done += k->samples_at_once) {
+        if (k->device->cuda->sdpa(stream->cuda, k->sdpa, &r, err))
+            return -1;
+        next_turn(k, &r);
+    }
+    return 0;
 }
 
-/* All that it makes has to be wanted. */
+/* All that it makes, and nothing else. */
 static bool wants_all(const struct cuda_kernel *k, int n)
 {
     for (int i = 0; i < n; i++)
-        if (k->digest->n_outputs <= i || k->digest->out[i].elements < 0)
+        if (!wants(k, i))
             return false;
-    return true;
+    return !wants(k, MASK_GRADIENT);
 }
 
 /* Bits of cuda_sdpa.turned, as operands of a node are numbered. */
@@ -356,6 +428,7 @@ static int make_fused(struct cuda_kernel *k, bool gradient)
     k->failed = k->device->cuda->sdpa_new(k->device->gpu, &sdpa, &k->sdpa, k->err) < 0;
     if (!k->sdpa)
         return refuse(k);
+    k->samples_at_once = sdpa.batch;
     k->workspace = k->device->cuda->sdpa_workspace(k->sdpa);
     k->run = gradient ? run_fused_gradient : run_fused;
     return 0;
@@ -483,7 +556,7 @@ static int choose_gradients(struct cuda_kernel *k, const struct turn *p)
 static int make_attention_grad(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     const struct attention *a = &k->digest->attention;
-    bool sums = k->digest->n_outputs > 3 && k->digest->out[3].elements >= 0;
+    bool sums = wants(k, MASK_GRADIENT);
     struct turn p = turn_of(k, most_at_once(k));
     struct cuda_reduce reduce = { .narrow = k->narrow };
     size_t parts = sums ? plan_mask(a, &reduce) : 0;

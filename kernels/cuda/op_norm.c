@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Norms over rows, BatchNorm, and the gradients of their weights. */
+#include "base/err.h"
+#include "graph/graph.h"
 #include "kernels/cuda/cuda.h"
 
 #define MOST_PIECE INT32_MAX    /* elements that one loop of a kernel counts in 32 bits */
@@ -146,16 +148,22 @@ static int plan_channels(struct cuda_kernel *k, struct cuda_channels *c)
     return c->chunk * c->after <= MOST_PIECE ? 0 : -1;
 }
 
-/* Channels of a BatchNorm that are the last axis: blocks take columns of them. */
+static int channel_width(const struct cuda_channels *c)
+{
+    return c->narrow ? CUDA_WORD / 2 : CUDA_WORD / 4;
+}
+
+/* Channels of a BatchNorm that are the last axis: blocks take columns of words of them. */
 static void plan_columns(struct cuda_kernel *k, struct cuda_channels *c)
 {
-    int64_t across, chunks = PIECES / 4, most = c->samples / SMALL_PIECE;
+    int64_t across, chunks = PIECES / 2, most = c->samples / SMALL_PIECE;
+    int64_t words = c->length / channel_width(c);
 
     c->team = 0;
     c->columns = 32;
-    while (c->columns > 1 && c->columns / 2 * 4 >= c->length)
+    while (c->columns > 1 && c->columns / 2 >= words)
         c->columns /= 2;
-    across = (c->length / 4 + c->columns - 1) / c->columns;
+    across = (words + c->columns - 1) / c->columns;
     chunks /= across * c->groups;
     if (chunks > most)
         chunks = most;
@@ -233,12 +241,25 @@ static int plan_batchnorm(struct cuda_kernel *k, struct cuda_channels *c)
 {
     int status = plan_channels(k, c);
 
-    if (k->last && c->length % 4 == 0 && c->groups * c->samples * c->length > 0) {
+    if (k->last && c->length % channel_width(c) == 0 && c->groups * c->samples * c->length > 0) {
         plan_columns(k, c);
         status = 0;
     }
     k->workspace += 2 * (size_t)(c->groups * c->length) * sizeof(float);
     return cuda_is_f32(k) ? status : -1;
+}
+
+/* Kernels of images take words. */
+static int check_words(const struct cuda_kernel *k, const struct cuda_channels *c, const void *y,
+                       const float *scale, struct err *err)
+{
+    const void *operands[] = { c->x, c->dy, c->mean, c->inverse, c->cut_bias, c->parts, y, scale };
+
+    for (size_t i = 0; c->columns && i < sizeof(operands) / sizeof(operands[0]); i++)
+        if (!cuda_has_words(operands[i]))
+            return err_set(err, "%s: an operand of a BatchNorm is not aligned to %d bytes",
+                           k->device->name, CUDA_WORD);
+    return 0;
 }
 
 static float *output(const struct cuda_kernel *k, const struct kernel_args *args, int i)
@@ -266,19 +287,27 @@ static int run_batchnorm(const struct cuda_kernel *k, struct stream *stream,
     l.mean = output(k, args, 3);
     l.inverse = output(k, args, 4);
     l.stats = batchnorm_stats(&l.channels, args);
+    if (check_words(k, &l.channels, l.y, l.scale, err) || check_words(k, &l.channels, l.bias, NULL, err))
+        return -1;
     return k->digest->out[0].elements ? k->device->cuda->batchnorm(stream->cuda, &l, err) : 0;
+}
+
+/* With the Relu behind it: rectify.c. */
+static int joined(const struct graph *graph, int node)
+{
+    return node_int(&graph->nodes[node], "relu", 0) != 0;
 }
 
 static int make_batchnorm(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     struct cuda_batchnorm *l = &k->launch.batchnorm;
 
-    (void)graph, (void)node;
     *l = (struct cuda_batchnorm){ .channels = batchnorm_channels(k), .group = k->digest->group,
                                   .epsilon = k->digest->epsilon,
-                                  .momentum = k->digest->momentum };
+                                  .momentum = k->digest->momentum,
+                                  .relu = joined(graph, node) };
     k->run = run_batchnorm;
-    return plan_batchnorm(k, &l->channels);
+    return plan_batchnorm(k, &l->channels) || (l->relu && !l->channels.columns) ? -1 : 0;
 }
 
 static int run_batchnorm_grad(const struct cuda_kernel *k, struct stream *stream,
@@ -296,6 +325,12 @@ static int run_batchnorm_grad(const struct cuda_kernel *k, struct stream *stream
     l.dscale = output(k, args, 1);
     l.dbias = output(k, args, 2);
     l.means = batchnorm_stats(&l.channels, args);
+    if (l.relu) {
+        l.channels.cut_scale = l.scale;
+        l.channels.cut_bias = args->inputs[CUDA_NORM_BIAS];
+    }
+    if (check_words(k, &l.channels, l.dx, l.scale, err))
+        return -1;
     return l.channels.length ? k->device->cuda->batchnorm_grad(stream->cuda, &l, err) : 0;
 }
 
@@ -303,10 +338,10 @@ static int make_batchnorm_grad(struct cuda_kernel *k, const struct graph *graph,
 {
     struct cuda_batchnorm_grad *l = &k->launch.batchnorm_grad;
 
-    (void)graph, (void)node;
     l->channels = batchnorm_channels(k);
+    l->relu = joined(graph, node);
     k->run = run_batchnorm_grad;
-    return plan_batchnorm(k, &l->channels);
+    return plan_batchnorm(k, &l->channels) || (l->relu && !l->channels.columns) ? -1 : 0;
 }
 
 const struct cuda_op cuda_ops_norm[] = {

@@ -65,6 +65,7 @@ static int make(struct cuda_kernel *k, const struct graph *graph, int node)
     l->swap = k->digest->swap;
     l->narrow = k->narrow;
     l->channels = k->last ? w->in_channels : 0;
+    l->saved_channels = k->places_last ? w->in_channels : 0;
     k->run = run;
     return cuda_is_f32(k) && k->digest->in[0].dtype == DTYPE_F32 && is_small(w) ? 0 : -1;
 }

@@ -125,6 +125,11 @@ struct cuda_columns {
 
 cudaError_t launch_columns(cudaStream_t stream, const struct cuda_columns *l);
 
+/* images.cu: what channels.cu does, of images that have 'columns'. */
+cudaError_t launch_image_sums(cudaStream_t stream, const struct cuda_channels *l);
+cudaError_t launch_image_norm(cudaStream_t stream, const struct cuda_batchnorm *l);
+cudaError_t launch_image_grad(cudaStream_t stream, const struct cuda_batchnorm_grad *l);
+
 /* Blocks of a sum over n elements: each makes one of at most CUDA_PARTS parts. */
 static inline unsigned part_blocks(int64_t n)
 {

@@ -25,8 +25,17 @@ struct cuda_convolution;
 struct cuda_sdpa_kernel;
 struct cuda_chain_kernel;
 
-#define CUDA_RUNTIME_VERSION 6
+#define CUDA_RUNTIME_VERSION 7
 #define CUDA_RUNTIME_SYMBOL "tasuki_cuda_runtime"
+
+/* Where texts that took long to make are kept for later runs, each by one that says what it follows from;
+ * of the same GPU and CUDA.
+ */
+struct cuda_store {
+    char *(*get)(void *context, const char *what);      /* malloc'ed, NULL: there is none */
+    void (*put)(void *context, const char *what, const char *text);
+    void *context;
+};
 
 struct cuda_runtime {
     int version;
@@ -39,6 +48,8 @@ struct cuda_runtime {
     void (*close)(struct cuda_device *device);
     /* "NVIDIA H200, sm_90, CUDA 13.0": the key of measured costs. */
     const char *(*name)(const struct cuda_device *device);
+    /* The one for what libraries choose; without, nothing is kept. */
+    void (*keep_in)(struct cuda_device *device, const struct cuda_store *store);
     size_t (*memory)(const struct cuda_device *device);     /* bytes that were free at open() */
 
     size_t (*cache)(const struct cuda_device *device);      /* bytes that are still near later */

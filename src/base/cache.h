@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Files that spare a later run work: measured costs, what trials have shown, indices of archives,
- * kernels that were compiled. A
- * user's are in $TASUKI_CACHE_DIR, else $XDG_CACHE_HOME/tasuki, else ~/.cache/tasuki; those of a site
+ * kernels that were compiled, and what cuDNN has chosen. A user's are in $TASUKI_CACHE_DIR, else $XDG_CACHE_HOME/tasuki, else ~/.cache/tasuki; those of a site
  * in $TASUKI_SITE_CACHE, where they are only read: what a user has of the same name comes first.
  * Their names end in a hash of what they are of, the version of Tasuki included.
  */

@@ -346,26 +346,17 @@ static int check_data(struct session *s, struct err *err)
 {
     int64_t mine[2] = { data_samples(s->train.data),
                         s->test.data ? data_samples(s->test.data) : 0 };
-    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
-    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
-    void *block = NULL;
-    int bad = comm_exchange(s->comm, mine, sizeof(mine), &block, parts, sizes, err);
+    int64_t(*all)[2] = mem_new((size_t)s->size, sizeof(*all));
+    int bad = comm_collect(s->comm, mine, sizeof(mine), all, err);
 
-    for (int r = 1; r < s->size && !bad; r++) {
-        int64_t theirs[2], first[2];
-
-        memcpy(theirs, parts[r], sizeof(theirs));
-        memcpy(first, parts[0], sizeof(first));
+    for (int r = 1; r < s->size && !bad; r++)
         for (int i = 0; i < 2 && !bad; i++)
-            if (theirs[i] != first[i])
+            if (all[r][i] != all[0][i])
                 bad = err_set(err, "%s: rank %d (%s) finds %lld samples, rank 0 (%s) %lld",
                               data_path(i ? s->test.data : s->train.data), r,
-                              comm_host(s->comm, r), (long long)theirs[i],
-                              comm_host(s->comm, 0), (long long)first[i]);
-    }
-    free(block);
-    free(parts);
-    free(sizes);
+                              comm_host(s->comm, r), (long long)all[r][i],
+                              comm_host(s->comm, 0), (long long)all[0][i]);
+    free(all);
     return bad;
 }
 

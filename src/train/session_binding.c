@@ -485,16 +485,11 @@ static void check_cpus(const struct session *s, const struct bound *all, const s
 int session_check_binding(struct session *session, struct err *err)
 {
     struct session *s = session;
-    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
-    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
     struct bound mine = own(s->node, &s->settings.step);
     struct bound *all = mem_new((size_t)s->size, sizeof(*all));
-    void *block = NULL;
     struct tally t = { 0 };
-    int bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
+    int bad = comm_collect(s->comm, &mine, sizeof(mine), all, err);
 
-    for (int r = 0; r < s->size && !bad; r++)
-        memcpy(&all[r], parts[r], sizes[r] < sizeof(*all) ? sizes[r] : sizeof(*all));
     if (!bad)
         t = count(s, all);
     if (!bad && s->rank == 0) {
@@ -502,9 +497,6 @@ int session_check_binding(struct session *session, struct err *err)
         bad = session_check_nodes(s, count_hosts(s), err);
     }
     bad = bad || check_gpus(s, all, &t, err);
-    free(block);
     free(all);
-    free(parts);
-    free(sizes);
     return bad ? -1 : 0;
 }

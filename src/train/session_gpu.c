@@ -162,29 +162,15 @@ int session_use_gpus(struct session *session, struct err *err)
 {
     struct session *s = session;
     struct gpu_facts mine, *all;
-    const void **parts;
-    size_t *sizes;
-    void *block = NULL;
     int bad;
 
     if (!s->gpu[0] || s->settings.cluster)
         return 0;
     mine = own_facts(s);
     all = mem_new((size_t)s->size, sizeof(*all));
-    parts = mem_new((size_t)s->size, sizeof(*parts));
-    sizes = mem_new((size_t)s->size, sizeof(*sizes));
-    bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
-    for (int r = 0; r < s->size && !bad; r++) {
-        if (sizes[r] == sizeof(mine))
-            memcpy(&all[r], parts[r], sizeof(mine));
-        else
-            bad = err_set(err, "rank %d says nothing of its GPU", r);
-    }
+    bad = comm_collect(s->comm, &mine, sizeof(mine), all, err);
     if (!bad)
         describe_all(s, all);
-    free(block);
-    free(parts);
-    free(sizes);
     free(all);
     return session_agree(s, bad, err);
 }

@@ -18,24 +18,14 @@ static int gather_finds(struct session *s, int64_t step, struct guard_find *firs
 {
     const struct guard_find *mine = s->runner ? runner_found(s->runner, step) : NULL;
     struct guard_find none = { .step = step }, *finds = mem_new((size_t)s->size, sizeof(*finds));
-    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
-    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
-    void *block = NULL;
-    int bad;
+    int bad = comm_collect(s->comm, mine ? mine : &none, sizeof(none), finds, err);
 
     *rank = -1;
-    bad = comm_exchange(s->comm, mine ? mine : &none, sizeof(none), &block, parts, sizes, err);
-
-    for (int r = 0; r < s->size && !bad; r++)
-        memcpy(&finds[r], parts[r], sizeof(finds[r]));
     if (!bad) {
         *rank = guard_first(finds, s->size);
         *first = *rank >= 0 ? finds[*rank] : none;
         first->tensor[sizeof(first->tensor) - 1] = '\0';
     }
-    free(block);
-    free(parts);
-    free(sizes);
     free(finds);
     return bad;
 }

@@ -319,21 +319,15 @@ static json_t *times_to_json(const struct rank_summary *rank)
 static int gather_summaries(struct session *s, const struct report *r, json_t *peaks,
                             json_t *resident, json_t *ranks, struct err *err)
 {
-    struct rank_summary mine = rank_summary(s, r), other;
-    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
-    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
-    void *block = NULL;
-    int bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
+    struct rank_summary mine = rank_summary(s, r), *all = mem_new((size_t)s->size, sizeof(*all));
+    int bad = comm_collect(s->comm, &mine, sizeof(mine), all, err);
 
     for (int i = 0; i < s->size && !bad; i++) {
-        memcpy(&other, parts[i], sizeof(other));
-        json_array_append_new(peaks, json_integer((json_int_t)other.peak));
-        json_array_append_new(resident, json_integer((json_int_t)other.resident));
-        json_array_append_new(ranks, times_to_json(&other));
+        json_array_append_new(peaks, json_integer((json_int_t)all[i].peak));
+        json_array_append_new(resident, json_integer((json_int_t)all[i].resident));
+        json_array_append_new(ranks, times_to_json(&all[i]));
     }
-    free(block);
-    free(parts);
-    free(sizes);
+    free(all);
     return bad;
 }
 

@@ -52,26 +52,18 @@ static int run_steps(struct session *s, struct stepper *stepper, struct verdict 
 /* Of the slowest rank, and of any; for each list what a replica computes. */
 static int slowest(struct session *s, struct verdict *verdict, double *computed, struct err *err)
 {
-    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
-    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
-    void *block = NULL;
-    struct verdict mine = *verdict;
-    int bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
+    const struct plan_stage *stages = s->plan->stages;
+    struct verdict *all = mem_new((size_t)s->size, sizeof(*all));
+    int bad = comm_collect(s->comm, verdict, sizeof(*verdict), all, err);
 
     for (int r = 0; r < s->size && !bad; r++) {
-        const struct plan_stage *stages = s->plan->stages;
-        struct verdict theirs;
-
-        memcpy(&theirs, parts[r], sizeof(theirs));
-        verdict->seconds = fmax(verdict->seconds, theirs.seconds);
-        verdict->stop |= theirs.stop;
-        if (theirs.list >= 0)
-            computed[theirs.list] += theirs.compute / s->plan->pipelines /
-                                     stages[plan_list_first(s->plan, theirs.list)].replicas;
+        verdict->seconds = fmax(verdict->seconds, all[r].seconds);
+        verdict->stop |= all[r].stop;
+        if (all[r].list >= 0)
+            computed[all[r].list] += all[r].compute / s->plan->pipelines /
+                                     stages[plan_list_first(s->plan, all[r].list)].replicas;
     }
-    free(block);
-    free(parts);
-    free(sizes);
+    free(all);
     return bad;
 }
 

@@ -34,23 +34,6 @@ static bool leads(const struct session *s)
     return true;
 }
 
-/* So many bytes of each rank. */
-static int gather(const struct session *s, const void *mine, size_t size, void *all,
-                  struct err *err)
-{
-    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
-    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
-    void *block = NULL;
-    int bad = comm_exchange(s->comm, mine, size, &block, parts, sizes, err);
-
-    for (int r = 0; r < s->size && !bad; r++)
-        memcpy((char *)all + (size_t)r * size, parts[r], size);
-    free(block);
-    free(parts);
-    free(sizes);
-    return bad;
-}
-
 /* Is its GPU that of no rank before it? */
 static bool is_counted(const struct session *s, const struct rank_place *all, int rank)
 {
@@ -71,7 +54,7 @@ int session_usage_start(struct session *session, struct err *err)
     snprintf(mine.address, sizeof(mine.address), "%s", s->gpu);
     s->energy = energy_start(mine.leads, s->gpu);
     s->energy_looked = trace_clock();
-    bad = gather(s, &mine, sizeof(mine), all, err);
+    bad = comm_collect(s->comm, &mine, sizeof(mine), all, err);
     for (int r = 0; r < s->size && !bad; r++) {
         s->used.nodes += all[r].leads;
         s->used.gpus += is_counted(s, all, r);
@@ -137,7 +120,7 @@ int session_usage(struct session *session, json_t **usage, struct err *err)
         mine.cpus = 0;
     if (!s->used.has_gpu)
         mine.gpus = 0;
-    bad = gather(s, &mine, sizeof(mine), all, err);
+    bad = comm_collect(s->comm, &mine, sizeof(mine), all, err);
     for (int r = 0; r < s->size && !bad; r++) {
         sum.cpus += all[r].cpus / KWH;
         sum.gpus += all[r].gpus / KWH;

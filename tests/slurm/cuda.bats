@@ -310,13 +310,25 @@ TEXT
             cat err
             [ "$(grep -c 'on the host' err)" -eq 0 ]
             near_curve $precision float32
+            [ $name = last ] || continue
+            # A BatchNorm that does the Relu behind it gives the bits of both, one by one.
+            TASUKI_CUDA_CHAINS=0 on_fake "$TASUKI" train $model --precision $precision \
+                --micro-batches 1 --log apart.jsonl --checkpoint apart
+            on_fake "$TASUKI" train $model --precision $precision --micro-batches 1 --log joined.jsonl \
+                --checkpoint joined
+            [ "$(losses apart.jsonl)" = "$(losses joined.jsonl)" ]
+            cmp apart/step-*/shard-0000.safetensors joined/step-*/shard-0000.safetensors
+            rm -r apart joined apart.jsonl joined.jsonl
         done
     done
     # Parameters that are narrow, the image, what MaxPool has, its gradient, what is pooled and its gradient.
     on_fake "$TASUKI" profile last.onnx --data $srcdir/etc/demo/digits-train.safetensors --threads 1 \
         --batchnorm-samples 4 --loss cross-entropy:y,label --batch-size 4 --device cuda --no-cache \
         --precision bf16 --format text >table
-    grep -E '^Reorder +11 ' table
+    grep -E '^Reorder +9 ' table
+    # Behind both BatchNorms it is theirs.
+    grep -E '^Relu +1 ' table
+    grep -E '^ReluGrad +1 ' table
     # What cuDNN does not have at all is float32 on the host, as it is without 16 bits.
     printf 'gpu 0000:1b:00.0\nerror cudnnBackendGetAttribute 3000\n' >machine
     on_fake "$TASUKI" train ${model/-q/-v} --micro-batches 1 --precision bf16 --log bf16 2>err
@@ -329,7 +341,9 @@ TEXT
     drawn 1 bf16 fp16
     for precision in "${drawn[@]}"; do
         echo "$precision"
-        TASUKI_TEST_BACKEND=cuda-$precision on_fake "$builddir/tests/unit/test_ops"
+        # So few bytes that gradients of attentions take turns.
+        TASUKI_TEST_BACKEND=cuda-$precision TASUKI_CUDA_SCORES=2000 \
+            on_fake "$builddir/tests/unit/test_ops"
     done
 }
 
@@ -627,6 +641,44 @@ scales() {
     rm again.jsonl
     on_fake "$TASUKI" train $model --log again.jsonl --no-cache
     [ ! -e cache ]
+}
+
+@test "what cuDNN has chosen is kept for later runs, and damaged texts are not" {
+    local plan plans
+    export TASUKI_CACHE_DIR=$PWD/cache
+    model="$srcdir/etc/demo/digits.onnx --data $srcdir/etc/demo/digits-train.safetensors"
+    model="$model --batchnorm-samples 4 --cost ../cost.json --global-batch 4 --steps 2 --threads 1"
+    model="$model --device cuda --stages 1 --micro-batches 1 --precision bf16 -q"
+    on_fake "$TASUKI" train $model --log first
+    plans=$(ls cache/cudnn-*.plan | wc -l)
+    [ "$plans" -ge 2 ]
+    # Nothing can be chosen any more.
+    printf 'gpu 0000:1b:00.0\nerror heuristics 3000\n' >machine
+    run on_fake "$TASUKI" train $model --log again
+    [ "$status" -eq 0 ]
+    [ "$(losses first)" = "$(losses again)" ]
+    on_fake "$TASUKI" train $model --log without --no-cache
+    [ "$(losses first)" != "$(losses without)" ]
+    # A site's, which is only read.
+    mv cache site
+    TASUKI_SITE_CACHE=$PWD/site on_fake "$TASUKI" train $model --log site.jsonl
+    [ "$(losses first)" = "$(losses site.jsonl)" ]
+    rm -rf cache
+    mv site cache
+    # What is not as it was written is not taken; it is made anew where that can be.
+    for plan in cache/cudnn-*.plan; do
+        tr 1 2 <"$plan" >changed
+        mv changed "$plan"
+    done
+    on_fake "$TASUKI" train $model --log damaged
+    [ "$(losses without)" = "$(losses damaged)" ]
+    echo "gpu 0000:1b:00.0" >machine
+    on_fake "$TASUKI" train $model --log mended
+    [ "$(losses first)" = "$(losses mended)" ]
+    printf 'gpu 0000:1b:00.0\nerror heuristics 3000\n' >machine
+    on_fake "$TASUKI" train $model --log after
+    [ "$(losses first)" = "$(losses after)" ]
+    [ "$(ls cache/cudnn-*.plan | wc -l)" -eq "$plans" ]
 }
 
 @test "a trace has what the GPU ran beside what the host handed over" {
