@@ -2,6 +2,7 @@
 #include "train/profile.h"
 
 #include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -440,9 +441,21 @@ static int profile_sizes(const struct profile_options *o, struct size *sizes, do
     for (int i = 0; i < o->n_sizes; i++)
         if (time_size(o, &sizes[i], err) < 0)
             return -1;
-    *step = timings_update(o->timings, &o->optimizer, o->offload, sizes[o->n_sizes - 1].reuse.ring,
-                           err);
+    *step = timings_update(o->timings, &o->optimizer, o->offload, &sizes[o->n_sizes - 1].reuse, err);
     return *step < 0 ? -1 : 0;
+}
+
+/* By what was measured so far. */
+static void find_paces(const struct profile_options *o, struct size *sizes)
+{
+    for (int i = 0; i < o->n_sizes; i++) {
+        double seconds = 0;
+
+        for (int n = 0; n < sizes[i].graph->n_nodes; n++)
+            seconds += sizes[i].seconds[n];
+        sizes[i].reuse.pace = seconds / fmax(1, sizes[i].reuse.held);
+        sizes[i].whole.reuse.pace = seconds / fmax(1, sizes[i].whole.reuse.held);
+    }
 }
 
 static struct cost *cost_of(const struct profile_options *o, const struct size *sizes,
@@ -474,9 +487,11 @@ static int measure_sizes(const struct profile_options *o, struct size *sizes, do
 
     for (int i = 0; i < o->n_sizes && !bad; i++)
         bad = open_size(o, o->sizes[i], &sizes[i], err);
-    do
+    do {
         bad = bad ? bad : profile_sizes(o, sizes, step, err);
-    while (!bad && timings_round(o->timings));
+        if (!bad)
+            find_paces(o, sizes);
+    } while (!bad && timings_round(o->timings));
     return bad;
 }
 

@@ -166,6 +166,7 @@ static void fill_rings(const struct walk *w)
             w->reuse->rings[n] =
                 ring_of(exp2(w->weights[n].logarithms / w->weights[n].bytes));
     w->reuse->written = w->held > 0 ? (int)(4 * (double)w->made / (double)w->held + 0.5) : 0;
+    w->reuse->held = (double)w->held;
     w->reuse->ring = w->held > (int64_t)w->cache ? ring_of((double)w->held) : 0;
 }
 

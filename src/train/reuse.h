@@ -28,6 +28,8 @@ struct reuse {
     size_t *rings;              /* [n_nodes] bytes that are touched between two uses of the others, in
                                  * the mean; 0: there are none */
     int written;                /* of what a step touches so many quarters are written */
+    double held;                /* bytes that a step touches, each once, at any size */
+    double pace;                /* seconds of a step for each of them; 0: not known. Set by who measures */
     bool *result;               /* [n_nodes] makes what nobody reads: gradients, for one */
 };
 

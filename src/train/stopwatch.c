@@ -15,6 +15,8 @@
 #include "scheduler/layout.h"
 
 #define MAX_RUNS 7
+#define MOST_ROUND 0.004    /* seconds that are waited before the runs of one operator, */
+#define MOST_PAUSE 0.002    /* and between two of them */
 #define ENOUGH 0.006        /* seconds spent on one operator, */
 #define ONCE_ROUND 0.002    /* and before that on its way round the ring */
 #define UPDATE_BYTES ((size_t)1 << 20)
@@ -57,6 +59,7 @@ struct subject {
     const struct optimizer_args *optimizer;
     size_t ring, far;               /* bytes to go through, and what a run takes of them */
     size_t passing[2];              /* read, and written, by others between two runs */
+    double round, pause;            /* seconds for once round the ring, and between two runs, in a step */
     int n;                          /* operands, inputs before outputs */
     struct operand {
         void *memory;               /* its own, or that of this run in the pool */
@@ -184,6 +187,17 @@ static void *walk(struct pool *pool, size_t bytes)
     memory = pool->memory + pool->next;
     pool->next += layout_aligned(bytes);
     return memory;
+}
+
+/* The last level of caches is others' as well, of other cores and on many machines of other systems: what
+ * lies there for longer is there less often. So a run begins as long after those before it as in a step.
+ */
+static void wait_for(double seconds, double most)
+{
+    double until = clock_now() + (seconds < most ? seconds : most);
+
+    while (clock_now() < until)
+        ;
 }
 
 /* Before the clock starts: where the operands of the next run lie. */
@@ -327,6 +341,10 @@ static int measure(struct subject *s, double *seconds, struct err *err)
         once += times[1];
     }
     while (n < MAX_RUNS && (n == 0 || spent < ENOUGH) && times[0] <= 10 * ENOUGH) {
+        if (s->round > 0 && n == 0)
+            wait_for(s->round, MOST_ROUND);
+        else if (s->round > 0)
+            wait_for(s->pause, MOST_PAUSE);
         if (run_once(s, &times[n], err) < 0)
             return -1;
         spent += times[n++];
@@ -400,6 +418,7 @@ static void divide(struct subject *s, const size_t *bytes, double written, size_
             runs = fmax(runs, (double)part[p] / (double)bytes[p]);
     for (int p = 0; p < 2; p++)
         s->passing[p] = (size_t)fmax(0, (double)part[p] / runs - (double)bytes[p]);
+    s->pause = s->round / runs;
 }
 
 /* 'written': the share of the ring that is, of what runs take and of what passes between them. */
@@ -438,7 +457,7 @@ static int open_pools(struct subject *s, const enum dtype *dtypes, int n_inputs,
 struct distance {
     uint64_t far, gone;
     size_t ring;
-    double written;
+    double written, round;
 };
 
 static struct distance distance_of(const struct stopwatch *w, const struct reuse *reuse, int node)
@@ -454,6 +473,7 @@ static struct distance distance_of(const struct stopwatch *w, const struct reuse
         d.gone = 0;
         d.ring = w->backend->separate ? DEVICE_RING : REUSE_LONGEST;
     }
+    d.round = w->backend->separate ? 0 : (double)d.ring * reuse->pace;
     return d;
 }
 
@@ -556,8 +576,8 @@ int stopwatch_node(struct stopwatch *stopwatch, const struct graph *graph, int n
 {
     const struct backend *backend = stopwatch->backend;
     const struct node *n = &graph->nodes[node];
-    struct subject s = { .run = run_kernel, .stopwatch = stopwatch };
     struct distance distance = distance_of(stopwatch, reuse, node);
+    struct subject s = { .run = run_kernel, .stopwatch = stopwatch, .round = distance.round };
     bool adds = node < reuse->n_nodes && reuse->result[node];
     int bad = -1;
 
@@ -608,9 +628,10 @@ static int take_update(struct subject *s, bool offload, size_t bytes, size_t rin
 }
 
 int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *args,
-                     bool offload, size_t ring, double *seconds, struct err *err)
+                     bool offload, const struct reuse *reuse, double *seconds, struct err *err)
 {
     struct stopwatch *w = stopwatch;
+    size_t ring = reuse ? reuse->ring : 0;
     /* These are summed up for the host. */
     bool norms = args->kind == OPTIMIZER_LARS || args->kind == OPTIMIZER_LAMB;
     struct subject s = { .run = run_update, .stopwatch = w, .optimizer = args,
@@ -620,6 +641,7 @@ int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *a
 
     if (w->backend->separate && ring >= REUSE_LONGEST)
         ring = DEVICE_RING;
+    s.round = reuse && !w->backend->separate ? (double)ring * reuse->pace : 0;
     bad = take_update(&s, offload, bytes, ring, err);
     if (!bad)
         bad = measure(&s, seconds, err);

@@ -22,10 +22,10 @@ void stopwatch_free(struct stopwatch *stopwatch);
 int stopwatch_node(struct stopwatch *stopwatch, const struct graph *graph, int node,
                    const struct value_layout *layouts, const struct reuse *reuse,
                    double *seconds, struct err *err);
-/* Of one megabyte of parameters, their gradients and states far where 'ring' is not 0; 'offload':
- * the states in memory of the host.
+/* Of one megabyte of parameters, with their gradients and states as far as a step of 'reuse' is long; NULL:
+ * near. 'offload': the states in memory of the host.
  */
 int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *args,
-                     bool offload, size_t ring, double *seconds, struct err *err);
+                     bool offload, const struct reuse *reuse, double *seconds, struct err *err);
 
 #endif

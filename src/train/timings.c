@@ -411,18 +411,18 @@ double timings_node(struct timings *timings, const struct graph *graph, int node
 }
 
 double timings_update(struct timings *timings, const struct optimizer_args *args, bool offload,
-                      size_t ring, struct err *err)
+                      const struct reuse *reuse, struct err *err)
 {
     struct timings *t = timings;
     char key[64];
     double seconds;
 
     snprintf(key, sizeof(key), "update %s %s in %zu%s", optimizer_name(args->kind),
-             dtype_name(args->dtype), ring, offload ? " offload" : "");
+             dtype_name(args->dtype), reuse ? reuse->ring : 0, offload ? " offload" : "");
     if (known(t, key, &seconds))
         return seconds;
     if (!stopwatch_of(t, err) ||
-        stopwatch_update(t->stopwatch, args, offload, ring, &seconds, err) < 0)
+        stopwatch_update(t->stopwatch, args, offload, reuse, &seconds, err) < 0)
         return -1;
     return keep(t, key, seconds / (double)(1 << 20));
 }

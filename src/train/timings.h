@@ -50,8 +50,8 @@ void timings_say(const struct timings *timings, enum log_level level);
 double timings_usual_spread(const struct timings *timings);
 /* What makes a node unique where all its values are plain: 16 hex digits. */
 void timings_key(const struct graph *graph, int node, char key[17]);
-/* Seconds of an update per byte of parameters; 'offload': stopwatch.h, 'ring': reuse.h. */
+/* Seconds of an update per byte of parameters, see stopwatch.h. */
 double timings_update(struct timings *timings, const struct optimizer_args *args, bool offload,
-                      size_t ring, struct err *err);
+                      const struct reuse *reuse, struct err *err);
 
 #endif

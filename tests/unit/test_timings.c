@@ -63,7 +63,7 @@ static double measure(struct timings *timings, enum optimizer_kind kind)
 
     args.dtype = DTYPE_F32;
     do
-        seconds = timings_update(timings, &args, false, 0, &err);
+        seconds = timings_update(timings, &args, false, NULL, &err);
     while (timings_round(timings));
     return seconds;
 }
@@ -221,11 +221,11 @@ static void who_only_reads_writes_nothing_and_stops_when_told(void **state)
     (void)state;
     args.dtype = DTYPE_F32;
     timings_only_read(timings, &stop);
-    assert_true(timings_update(timings, &args, false, 0, &err) > 0);
+    assert_true(timings_update(timings, &args, false, NULL, &err) > 0);
     stop = true;
     args = optimizer_defaults(OPTIMIZER_ADAM);
     args.dtype = DTYPE_F32;
-    assert_true(timings_update(timings, &args, false, 0, &err) < 0);
+    assert_true(timings_update(timings, &args, false, NULL, &err) < 0);
     assert_non_null(strstr(err.text, "stopped"));
     timings_close(timings);
     backend->device_close(device);
