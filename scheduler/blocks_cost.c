@@ -317,10 +317,11 @@ static bool is_forward(const struct graph *graph, int value)
     return producer >= 0 && graph->nodes[producer].part == PART_FORWARD;
 }
 
-/* Is it what it was, or with others in one kernel? */
+/* Is it what it was, or with others in one kernel? A BatchNorm with a Relu makes what the Relu made. */
 static bool is_still(const struct node *before, const struct node *now)
 {
-    return before->op == now->op || strcmp(now->op->name, "Chain") == 0;
+    return (before->op == now->op && node_int(before, "relu", 0) == node_int(now, "relu", 0)) ||
+           strcmp(now->op->name, "Chain") == 0;
 }
 
 /* The same of the values of the program, whose graph is not cut: its nodes are the same, what the

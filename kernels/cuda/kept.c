@@ -69,49 +69,70 @@ void cuda_kept_put(const char *path, const void *data, size_t bytes)
 
 /* The module's ------------------------------------------------------------------------------ */
 
+struct wanted {
+    char *head;                 /* of what it has to be: GPU, CUDA, and what follows from it */
+    char *text;
+};
+
 static char *path_of(const struct device *device, const char *what)
 {
     return cuda_kept_path(device, "cudnn", what, ".plan");
 }
 
-/* A text that is not the one that was kept is not used: a library reads it. */
+static char *head_of(const struct device *device, const char *what)
+{
+    return mem_printf("%s, %s\n", device->cuda->name(device->gpu), what);
+}
+
+/* A library reads it: what is not as it was kept, or of something else, is not used. */
 static bool take_text(void *context, const void *data, size_t bytes)
 {
+    struct wanted *w = context;
     const char *file = data;
-    char **text = context, hex[DIGITS + 1];
+    size_t head = strlen(w->head);
+    char hex[DIGITS + 1], *all;
+    bool good;
 
     if (bytes <= DIGITS + 1 || file[DIGITS] != '\n')
         return false;
     bytes -= DIGITS + 1;
-    *text = mem_new(bytes + 1, 1);
-    memcpy(*text, file + DIGITS + 1, bytes);
-    cache_hash(*text, hex);
-    if (strlen(*text) == bytes && memcmp(hex, file, DIGITS) == 0)
-        return true;
-    free(*text);
-    *text = NULL;
-    return false;
+    all = mem_new(bytes + 1, 1);
+    memcpy(all, file + DIGITS + 1, bytes);
+    cache_hash(all, hex);
+    good = strlen(all) == bytes && memcmp(hex, file, DIGITS) == 0 && strncmp(all, w->head, head) == 0;
+    if (good)
+        w->text = mem_strdup(all + head);
+    free(all);
+    return good;
 }
 
 static char *get_text(void *context, const char *what)
 {
-    char *path = path_of(context, what), *text = NULL;
+    char *path = path_of(context, what);
+    struct wanted w = { head_of(context, what), NULL };
 
-    (void)cuda_kept_find(path, take_text, &text);
+    (void)cuda_kept_find(path, take_text, &w);
+    free(w.head);
     free(path);
-    return text;
+    return w.text;
 }
 
+/* Another rank may have been faster. */
 static void put_text(void *context, const char *what, const char *text)
 {
-    char *path = path_of(context, what), hex[DIGITS + 1], *file;
+    char *path = path_of(context, what), *there = path ? get_text(context, what) : NULL, *head, *file;
+    char hex[DIGITS + 1];
 
-    if (!path)
-        return;
-    cache_hash(text, hex);
-    file = mem_printf("%s\n%s", hex, text);
-    cuda_kept_put(path, file, strlen(file));
-    free(file);
+    if (path && !there) {
+        head = head_of(context, what);
+        file = mem_printf("%0*d\n%s%s", DIGITS, 0, head, text);
+        cache_hash(file + DIGITS + 1, hex);
+        memcpy(file, hex, DIGITS);
+        cuda_kept_put(path, file, strlen(file));
+        free(file);
+        free(head);
+    }
+    free(there);
     free(path);
 }
 

@@ -2,7 +2,10 @@
 /* Attention by products of cuBLASLt with the scores of some matrices of the stack at a time in the
  * workspace; of 16 bits by cuDNN, which keeps none, where it can.
  */
+#include <math.h>
+
 #include "base/err.h"
+#include "graph/ops/attention_large.h"
 #include "kernels/cuda/cuda.h"
 
 #define MOST_AT_ONCE 65535                  /* products of one launch */
@@ -226,9 +229,36 @@ static int run_attention(const struct cuda_kernel *k, struct stream *stream,
 #define FUSED_STEP 8            /* what cuDNN's kernels want widths to be multiples of */
 #define FUSED_WIDEST 128
 
-/* Is there none, or one that is added, of [samples, heads, m, n]? A row of which nothing is seen is none
- * of cuDNN's business.
+/* Of a row cuDNN's gradient knows no more than the logarithm of its sum, which is not enough of numbers as
+ * large as those that hide (attention_large.h), and what begins with infinite ones may be none of its
+ * business: so a mask has to be known, and leave something of each row.
  */
+static bool shows_all_rows(const struct graph *graph, int v, const struct attention *a)
+{
+    const struct value *mask = v < 0 ? NULL : &graph->values[v];
+    int64_t columns = a->step_n ? a->n : 1;
+    const float *row;
+
+    if (!mask)
+        return true;
+    if (a->causal || mask->kind != VALUE_CONST || !mask->data || mask->dtype != DTYPE_F32)
+        return false;
+    row = mask->data;
+    for (int64_t i = 0; i < a->mask_elements; i += columns, row += columns) {
+        double most = -INFINITY;
+        bool endless = false;
+
+        for (int64_t j = 0; j < columns; j++) {
+            most = row[j] > most ? row[j] : most;
+            endless |= !isfinite(row[j]);
+        }
+        if (!(fabs(most) < ATTENTION_LARGE) || (endless && !(fabs(row[0]) < ATTENTION_LARGE)))
+            return false;
+    }
+    return true;
+}
+
+/* Is there none, or one that is added, of [samples, heads, m, n]? */
 static bool can_mask(const struct attention *a)
 {
     return a->mask == ATTENTION_NO_MASK ||
@@ -242,27 +272,41 @@ static bool can_be_fused(const struct attention *a)
            a->e <= FUSED_WIDEST && a->stack > 0 && a->m > 0 && a->n > 0 && a->d > 0 && a->e > 0;
 }
 
-/* A gradient has its scores, of 16 bits, in the scratch: so many that these are not more than may be at a
- * time, if one has no more.
+/* Do turns of so many samples begin where cuDNN wants operands to? */
+static bool turns_fit(const struct attention *a, int64_t samples, int64_t n)
+{
+    int64_t words = 16 / (int64_t)sizeof(float);
+
+    return n == samples ||
+           (samples % n == 0 && n * a->dim[a->rank - 1] * a->m % words == 0 &&
+            (a->mask == ATTENTION_NO_MASK || a->rank < 2 || n * a->step[0] % words == 0));
+}
+
+/* A gradient has its scores, of 16 bits, in the scratch: as many samples as may have theirs there at a
+ * time, or as few as can.
  */
 static int64_t samples_at_once(const struct device *device, const struct attention *a, bool gradient)
 {
-    int64_t heads = a->dim[a->rank - 1], samples = a->stack / heads, n = samples;
+    int64_t heads = a->dim[a->rank - 1], samples = a->stack / heads, best = 0;
     double each = (double)heads * (double)a->m * (double)a->n * (double)CUDA_NARROW_BYTES;
 
-    while (gradient && n > 1 && (samples % n || (double)n * each > (double)device->scores))
-        n--;
-    return n;
+    if (!gradient)
+        return samples;
+    for (int64_t n = 1; n <= samples; n++)
+        if (turns_fit(a, samples, n) && (best == 0 || (double)n * each <= (double)device->scores))
+            best = n;
+    return best;
 }
 
 static struct cuda_sdpa fused(const struct device *device, const struct attention *a, bool gradient,
                               int64_t turned)
 {
     int64_t heads = a->dim[a->rank - 1];
-    struct cuda_sdpa sdpa = { .batch = samples_at_once(device, a, gradient), .heads = heads, .group = a->group, .m = a->m,
-                              .n = a->n, .d = a->d, .e = a->e, .scale = a->scale,
-                              .causal = a->causal, .gradient = gradient, .narrow = device->narrow,
-                              .turned = turned, .masked = a->mask != ATTENTION_NO_MASK };
+    struct cuda_sdpa sdpa = { .batch = samples_at_once(device, a, gradient), .heads = heads,
+                              .group = a->group, .m = a->m, .n = a->n, .d = a->d, .e = a->e,
+                              .scale = a->scale, .causal = a->causal, .gradient = gradient,
+                              .narrow = device->narrow, .turned = turned,
+                              .masked = a->mask != ATTENTION_NO_MASK };
 
     if (sdpa.masked) {
         sdpa.mask[0] = a->rank > 1 && a->step[0] ? sdpa.batch : 1;
@@ -293,7 +337,8 @@ bool cuda_attention_fused(struct device *device, const struct graph *graph, int 
     for (int i = 0; i < 4; i++)
         if ((n->n_outputs > i && n->outputs[i] >= 0) != (i < MASK_GRADIENT))
             return false;
-    if (attention_dims(graph, node, 1, 5, &a) || !can_be_fused(&a))
+    if (attention_dims(graph, node, 1, 5, &a) || !can_be_fused(&a) ||
+        !shows_all_rows(graph, n->n_inputs > 5 ? n->inputs[5] : -1, &a))
         return false;
     sdpa = fused(device, &a, true, 0);
     return is_known(device, &sdpa);
@@ -417,11 +462,14 @@ static int refuse(struct cuda_kernel *k)
     return -1;
 }
 
-static int make_fused(struct cuda_kernel *k, bool gradient)
+static int make_fused(struct cuda_kernel *k, const struct graph *graph, int node, bool gradient)
 {
+    const struct node *n = &graph->nodes[node];
     struct cuda_sdpa sdpa;
+    int mask = gradient ? 5 : 3;
 
     if (!k->narrow || !can_be_fused(&k->digest->attention) || !wants_all(k, gradient ? 3 : 2) ||
+        !shows_all_rows(graph, n->n_inputs > mask ? n->inputs[mask] : -1, &k->digest->attention) ||
         (gradient && k->digest->n_inputs <= CUDA_GRAD_Y))
         return refuse(k);
     sdpa = fused(k->device, &k->digest->attention, gradient, turned_of(k, gradient));
@@ -439,8 +487,7 @@ static int make_attention(struct cuda_kernel *k, const struct graph *graph, int 
     const struct attention *a = &k->digest->attention;
     struct turn p = turn_of(k, most_at_once(k));
 
-    (void)graph, (void)node;
-    if (make_fused(k, false) == 0)
+    if (make_fused(k, graph, node, false) == 0)
         return 0;
     if (k->failed || !cuda_is_f32(k) || p.scores == 0 ||
         choose(k, SCORES, p.at_once, (struct product){ p.rows, a->n, a->d, false, !a->trans_k,
@@ -561,8 +608,7 @@ static int make_attention_grad(struct cuda_kernel *k, const struct graph *graph,
     struct cuda_reduce reduce = { .narrow = k->narrow };
     size_t parts = sums ? plan_mask(a, &reduce) : 0;
 
-    (void)graph, (void)node;
-    if (make_fused(k, true) == 0)
+    if (make_fused(k, graph, node, true) == 0)
         return 0;
     if (k->failed || !cuda_is_f32(k) || p.scores == 0 || (sums && p.at_once < p.n_groups) ||
         choose_gradients(k, &p))

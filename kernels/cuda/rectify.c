@@ -105,5 +105,6 @@ void cuda_join_relus(struct program *program)
     }
     program_remove(program, PART_FORWARD, f.gone);
     program_remove(program, PART_DGRAD, f.gone);
+    program_remove(program, PART_WGRAD, f.gone);
     free(f.gone);
 }

@@ -136,7 +136,7 @@ static const char *suffix_of(const char *name)
 /* Of those that file_replace() makes, too, which lie there for a moment. */
 static bool is_ours(const char *name, bool *temporary)
 {
-    static const char *const suffixes[] = { ".json", ".index", ".cubin" };
+    static const char *const suffixes[] = { ".json", ".index", ".cubin", ".plan" };
     const char *suffix = suffix_of(name);
 
     for (size_t i = 0; suffix && i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {

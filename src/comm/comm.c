@@ -238,7 +238,11 @@ int comm_collect(struct comm *comm, const void *mine, size_t size, void *all, st
     int bad = comm_exchange(comm, mine, size, &block, parts, sizes, err);
 
     for (int r = 0; r < comm->size && !bad; r++)
-        memcpy((char *)all + (size_t)r * size, parts[r], size);
+        if (sizes[r] == size)
+            memcpy((char *)all + (size_t)r * size, parts[r], size);
+        else
+            bad = err_set(err, "rank %d (%s) gives %zu bytes, not %zu: is it another tasuki?", r,
+                          comm_host(comm, r), sizes[r], size);
     free(block);
     free(parts);
     free(sizes);

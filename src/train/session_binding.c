@@ -434,7 +434,7 @@ static int check_gpus(struct session *s, const struct bound *all, const struct t
                       struct err *err)
 {
     struct tally t = *tally;
-    bool given = s->settings.device_given, on_gpu = planning_on_gpu(s->settings.backend);
+    bool given = s->settings.device_given, on_gpu = planning_on_gpu(s->settings.backend), apart;
     char *line;
 
     if (!given && check_driver(s, all, err) < 0)
@@ -452,11 +452,12 @@ static int check_gpus(struct session *s, const struct bound *all, const struct t
     if (t.idle == 0)
         return 0;
     line = better_line(s, &t);
+    apart = comm_process(s->comm, s->size - 1) + 1 == s->size;
     err_set_code(err, EXIT_USAGE,
-                 "%d %s%s, %d GPUs: %d would idle; use %s%s (CUDA_VISIBLE_DEVICES says which "
-                 "are meant)", s->size, comm_process(s->comm, s->size - 1) + 1 == s->size ? "task"
-                 : "rank", s->size == 1 ? "" : "s", t.gpus, t.idle, line,
-                 given ? "" : ", or --device cpu");
+                 "%d %s%s, %d GPUs: %d would idle; use %s%s%s (CUDA_VISIBLE_DEVICES says which "
+                 "are meant)", s->size, apart ? "task" : "rank", s->size == 1 ? "" : "s", t.gpus,
+                 t.idle, line, given ? "" : ", or --device cpu",
+                 apart ? ", or --ranks-in-process auto" : "");
     free(line);
     return -1;
 }

@@ -10,7 +10,7 @@
 #include "graph/names.h"
 #include "graph/onnx.h"
 
-#define MAX_WORDS 16
+#define MAX_WORDS 80
 
 struct writer {
     struct onnx_bytes *out;

@@ -123,6 +123,7 @@ static void what_was_of_no_use_for_longest_goes_first(void **state)
     turn = cache_enter(directory);
     put("cpu-0123456789abcdef.json", 100, 30);
     put("tar-0123456789abcdef.index", 100, 200000);
+    put("cudnn-0123456789abcdef.plan", 100, 150000);
     put("trial-0123456789abcdef.json", 100, 20);
     put("somebody-elses.json", 1000, 900000);
     put("0123456789abcdef.json", 1000, 900000);
@@ -134,6 +135,7 @@ static void what_was_of_no_use_for_longest_goes_first(void **state)
     assert_true(is_there("trial-0123456789abcdef.json"));
     assert_true(is_there("somebody-elses.json") && is_there("0123456789abcdef.json"));
     assert_false(is_there("tar-0123456789abcdef.index"));
+    assert_false(is_there("cudnn-0123456789abcdef.plan"));
     assert_true(is_there("cpu-0123456789abcdef.json.bak"));
     assert_false(is_there("cpu-0123456789abcdef.json.0011223344556677"));
     assert_true(is_there("cpu-0123456789abcdef.json.8899aabbccddeeff"));
