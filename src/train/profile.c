@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/profile.h"
 
-#include <stdlib.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
