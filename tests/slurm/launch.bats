@@ -448,7 +448,7 @@ END
 }
 
 @test "a job of which the controller knows no more is over at once" {
-    start_slow
+    start_slow --steps 200
     wait_until has_line log '^{"step":4,'
     "$lab" run pkill -KILL -x slurmctld
     wait_until sh -c '! "$1" run pgrep -x slurmctld' sh "$lab"

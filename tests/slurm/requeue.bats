@@ -126,9 +126,9 @@ bare() {
 # The launcher asks for the checkpoint, and for the requeue; nothing says --resume.
 @test "a script of one's own that reaches its limit is started again, and goes on, with the same curve" {
     local id
-    "$TASUKI" train "${training[@]}" --ranks-in-process 2 --steps 40 --log alone -q
+    "$TASUKI" train "${training[@]}" --ranks-in-process 2 --steps 64 --log alone -q
     export TASUKI_TEST_DELAY=1:100000
-    id=$(bare -t 1 -- "${training[@]}" --steps 40)
+    id=$(bare -t 1 -- "${training[@]}" --steps 64)
     lets_end "$id"
     [ "$(restarts "$id")" -ge 1 ]
     goes_on_where_it_was "$id" 1
