@@ -150,7 +150,7 @@ CUDA_KERNEL(kernel_column_parts, cuda_columns)
 
 cudaError_t launch_columns(cudaStream_t stream, const struct cuda_columns *l)
 {
-    int64_t width = l->narrow ? CUDA_WORD / 2 : CUDA_WORD / 4;
+    int64_t width = cuda_width(l->narrow);
     int64_t strips = (l->columns / width + l->cut.words - 1) / l->cut.words;
     cudaError_t code = CUDA_LAUNCH(l->x ? CUDA_KERNEL_OF_TYPE(kernel_normed_columns, l->narrow)
                                         : CUDA_KERNEL_OF_TYPE(kernel_columns, l->narrow),

@@ -193,17 +193,12 @@ CUDA_KERNELS_BY_TYPE(kernel_image_squares, cuda_channels, 3, square_images)
 CUDA_KERNELS_BY_TYPE(kernel_image_slopes, cuda_channels, 2, slope_images)
 CUDA_KERNELS_BY_TYPE(kernel_image_cut_slopes, cuda_channels, 2, cut_slope_images)
 
-static int width_of(enum cuda_narrow narrow)
-{
-    return narrow ? CUDA_WORD / 2 : CUDA_WORD / 4;
-}
-
 cudaError_t launch_image_sums(cudaStream_t stream, const struct cuda_channels *l)
 {
     return CUDA_LAUNCH(l->cut_bias ? CUDA_KERNEL_OF_TYPE(kernel_image_cut_slopes, l->narrow)
                        : l->dy     ? CUDA_KERNEL_OF_TYPE(kernel_image_slopes, l->narrow)
                                    : CUDA_KERNEL_OF_TYPE(kernel_image_squares, l->narrow),
-                       team_blocks(piece_count(*l, width_of(l->narrow), l->chunks), 1), CUDA_BLOCK, l,
+                       team_blocks(piece_count(*l, cuda_width(l->narrow), l->chunks), 1), CUDA_BLOCK, l,
                        stream);
 }
 
@@ -266,7 +261,7 @@ CUDA_KERNELS_BY_TYPE(kernel_normalise_images, cuda_batchnorm, 3, normalise_image
 
 static unsigned applied_blocks(const struct cuda_channels *c)
 {
-    return team_blocks(piece_count(*c, width_of(c->narrow), applied_chunks(*c)), 1);
+    return team_blocks(piece_count(*c, cuda_width(c->narrow), applied_chunks(*c)), 1);
 }
 
 cudaError_t launch_image_norm(cudaStream_t stream, const struct cuda_batchnorm *l)

@@ -29,6 +29,12 @@ static inline bool cuda_has_words(const void *x)
     return (uintptr_t)x % CUDA_WORD == 0;
 }
 
+/* Elements in a word. */
+static inline int cuda_width(enum cuda_narrow narrow)
+{
+    return narrow ? CUDA_WORD / 2 : CUDA_WORD / 4;
+}
+
 #include "kernels/cuda/launch_dense.h"
 
 /* All elements of one tensor, in order, and where in each operand the element is that goes with it:

@@ -148,16 +148,11 @@ static int plan_channels(struct cuda_kernel *k, struct cuda_channels *c)
     return c->chunk * c->after <= MOST_PIECE ? 0 : -1;
 }
 
-static int channel_width(const struct cuda_channels *c)
-{
-    return c->narrow ? CUDA_WORD / 2 : CUDA_WORD / 4;
-}
-
 /* Channels of a BatchNorm that are the last axis: blocks take columns of words of them. */
 static void plan_columns(struct cuda_kernel *k, struct cuda_channels *c)
 {
     int64_t across, chunks = PIECES / 2, most = c->samples / SMALL_PIECE;
-    int64_t words = c->length / channel_width(c);
+    int64_t words = c->length / cuda_width(c->narrow);
 
     c->team = 0;
     c->columns = 32;
@@ -241,7 +236,7 @@ static int plan_batchnorm(struct cuda_kernel *k, struct cuda_channels *c)
 {
     int status = plan_channels(k, c);
 
-    if (k->last && c->length % channel_width(c) == 0 && c->groups * c->samples * c->length > 0) {
+    if (k->last && c->length % cuda_width(c->narrow) == 0 && c->groups * c->samples * c->length > 0) {
         plan_columns(k, c);
         status = 0;
     }
@@ -251,9 +246,9 @@ static int plan_batchnorm(struct cuda_kernel *k, struct cuda_channels *c)
 
 /* Kernels of images take words. */
 static int check_words(const struct cuda_kernel *k, const struct cuda_channels *c, const void *y,
-                       const float *scale, struct err *err)
+                       const float *scale, const float *bias, struct err *err)
 {
-    const void *operands[] = { c->x, c->dy, c->mean, c->inverse, c->cut_bias, c->parts, y, scale };
+    const void *operands[] = { c->x, c->dy, c->mean, c->inverse, c->parts, y, scale, bias };
 
     for (size_t i = 0; c->columns && i < sizeof(operands) / sizeof(operands[0]); i++)
         if (!cuda_has_words(operands[i]))
@@ -287,7 +282,7 @@ static int run_batchnorm(const struct cuda_kernel *k, struct stream *stream,
     l.mean = output(k, args, 3);
     l.inverse = output(k, args, 4);
     l.stats = batchnorm_stats(&l.channels, args);
-    if (check_words(k, &l.channels, l.y, l.scale, err) || check_words(k, &l.channels, l.bias, NULL, err))
+    if (check_words(k, &l.channels, l.y, l.scale, l.bias, err))
         return -1;
     return k->digest->out[0].elements ? k->device->cuda->batchnorm(stream->cuda, &l, err) : 0;
 }
@@ -329,7 +324,7 @@ static int run_batchnorm_grad(const struct cuda_kernel *k, struct stream *stream
         l.channels.cut_scale = l.scale;
         l.channels.cut_bias = args->inputs[CUDA_NORM_BIAS];
     }
-    if (check_words(k, &l.channels, l.dx, l.scale, err))
+    if (check_words(k, &l.channels, l.dx, l.scale, l.channels.cut_bias, err))
         return -1;
     return l.channels.length ? k->device->cuda->batchnorm_grad(stream->cuda, &l, err) : 0;
 }

@@ -356,7 +356,7 @@ CUDA_KERNEL(kernel_pool_max_grad_words, cuda_pool)
 
 static bool has_pool_words(const struct cuda_pool *l)
 {
-    return l->channels && l->channels % (l->narrow ? CUDA_WORD / 2 : CUDA_WORD / 4) == 0 &&
+    return l->channels && l->channels % cuda_width(l->narrow) == 0 &&
            (!l->saved || l->saved_channels) && cuda_has_words(l->x) && cuda_has_words(l->y) &&
            cuda_has_words(l->saved);
 }
@@ -365,7 +365,7 @@ static cudaError_t launch_pool_words(cudaStream_t stream, const struct cuda_pool
 {
     bool grad = l->kind == CUDA_POOL_MAX_GRAD;
     const int *dim = grad ? l->in : l->out;
-    int64_t n = l->planes * dim[0] * dim[1] * dim[2] / (l->narrow ? CUDA_WORD / 2 : CUDA_WORD / 4);
+    int64_t n = l->planes * dim[0] * dim[1] * dim[2] / cuda_width(l->narrow);
 
     return CUDA_LAUNCH(grad ? (const void *)kernel_pool_max_grad_words
                             : (const void *)kernel_pool_max_words,
