@@ -242,13 +242,16 @@ void search_cuts(struct search *s, int pipelines)
     free(order);
 }
 
-/* What the rules of others find is a bound for the search, and ranked beside what that finds. */
+/* What the rules of others find, and what was tried, is a bound for the search, and ranked beside what
+ * that finds.
+ */
 static void search_beside_seeds(struct search *s)
 {
     struct candidate **seeds;
     int n;
 
     policy_seed(s);
+    search_add_tried(s);
     seeds = s->found;
     n = s->n_found;
     s->found = NULL;
@@ -348,7 +351,7 @@ static int simplest(struct search *s, int *chosen, struct err *err)
     return 0;
 }
 
-static void put_first(struct search *s, int chosen)
+void search_put_first(struct search *s, int chosen)
 {
     struct candidate *first = s->found[chosen];
 
@@ -365,49 +368,7 @@ static int simplest_first(struct search *s, struct err *err)
         return 0;
     if (simplest(s, &chosen, err))
         return -1;
-    put_first(s, chosen);
-    return 0;
-}
-
-int search_tried(const struct search *s, const struct candidate *c)
-{
-    int place = 2 * s->request->n_tried;
-
-    for (int t = 0; t < s->request->n_tried; t++) {
-        const struct plan_shape *tried = &s->request->tried[t];
-
-        if (tried->stages != c->n_stages || tried->pipelines != candidate_pipelines(c) ||
-            tried->devices != candidate_devices(c))
-            continue;
-        place = 2 * t + 1;
-        if (tried->schedule == (int)c->schedule && tried->micro_batches == c->micro_batches)
-            return 2 * t;
-    }
-    return place;
-}
-
-/* The first of those that real steps were fastest with, unless what was not tried is faster by more
- * than forecasts were off.
- */
-static int fastest_tried_first(struct search *s, struct err *err)
-{
-    int best = 2 * s->request->n_tried, place = 0;
-
-    if (s->request->exhaustive || s->request->policy)
-        return 0;
-    for (int i = 0; i < s->n_found && best > 0; i++) {
-        if (search_tried(s, s->found[i]) >= best)
-            continue;
-        if (!s->found[i]->exact && search_evaluate(s, s->found[i], true, err))
-            return -1;
-        if (isfinite(s->found[i]->seconds)) {
-            best = search_tried(s, s->found[i]);
-            place = i;
-        }
-    }
-    if (place > 0 && (search_tried(s, s->found[0]) < 2 * s->request->n_tried ||
-                      s->found[0]->seconds * s->request->doubt >= s->found[place]->seconds))
-        put_first(s, place);
+    search_put_first(s, chosen);
     return 0;
 }
 
@@ -433,7 +394,7 @@ static int refine(struct search *s, struct err *err)
     if (!s->complete && !s->request->policy)
         search_cut_few(s);
     return search_beside_chunks(s, err) || simplest_first(s, err) ||
-                   fastest_tried_first(s, err)
+                   search_tried_first(s, err)
                ? -1 : 0;
 }
 

@@ -25,7 +25,11 @@ struct plan_shape {
     int devices;                /* of a pipeline: replicas of all its stages */
     int schedule;               /* enum schedule_kind; -1: a list of its own */
     int64_t micro_batches;
+    int *blocks, *replicas;     /* [stages] of each; NULL: not known, or a device has several stages */
 };
+
+/* free()s the arrays of 'n', and themselves. */
+void plan_shapes_free(struct plan_shape *shapes, int n);
 
 struct plan_request {
     int64_t global_batch;
@@ -59,9 +63,10 @@ struct plan_request {
     enum cluster_factors factors;       /* by which figure of the devices the plan's peak is */
     bool unknown_peak;          /* by none: float64 */
     bool exhaustive;            /* simulate every plan; refused where there is too much */
-    /* What real steps have shown, the fastest first: of what is found, the first that is like one of
-     * these, in order or else in all but its order, is taken; unless another one, of which nobody knows
-     * more than the forecast, is faster though it took 'doubt' times as long.
+    /* What real steps have shown, the fastest first: of what is found, and of these as they were,
+     * the first that is like one of these, in order or else in all but its order, is taken; unless
+     * another one, of which nobody knows more than the forecast, is faster though it took 'doubt'
+     * times as long.
      */
     int n_tried;
     const struct plan_shape *tried;

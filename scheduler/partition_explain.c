@@ -106,34 +106,61 @@ static void add_schedules(struct pool *pool, const struct candidate *taken)
     }
 }
 
-/* Replicas of the whole network, with the largest micro-batch that fits, else the smallest. */
+/* So many replicas of the whole network, with the micro-batches that are the fastest by closed form; with
+ * the smallest where none fit. NULL where no micro-batch can be shared out so.
+ */
+static struct candidate *whole(struct search *s, const struct candidate *taken, int replicas)
+{
+    enum schedule_kind kind = taken->chunks > 1 ? SCHEDULE_1F1B : taken->schedule;
+    struct candidate *best = NULL;
+
+    for (int i = 0; i < s->n_splits; i++) {
+        const struct split *split = &s->splits[i];
+        struct candidate *c;
+
+        if (split->pipelines != 1 || !shares_allowed(s->request, split->micro_batch, replicas))
+            continue;
+        c = candidate_copy(taken);
+        c->chunks = 0;
+        free(c->devices);
+        c->devices = NULL;
+        c->pipelines = 1;
+        c->n_stages = 1;
+        c->cuts[1] = s->cost->n_blocks;
+        c->replicas[0] = replicas;
+        c->micro_batch = split->micro_batch;
+        c->micro_batches = split->micro_batches;
+        c->closed = set_schedule(s, c, kind) ? partition_closed(s, c) : INFINITY;
+        if (best && isfinite(best->closed) && c->closed >= best->closed) {
+            candidate_free(c);
+            continue;
+        }
+        candidate_free(best);
+        best = c;
+    }
+    return best;
+}
+
+/* On all devices that can share a micro-batch, half of them, a quarter and so on; on fewer only where the
+ * network fits.
+ */
 static void add_whole(struct pool *pool, const struct candidate *taken)
 {
     struct search *s = pool->search;
-    enum schedule_kind kind = taken->chunks > 1 ? SCHEDULE_1F1B : taken->schedule;
-    struct candidate *c;
+    int most = s->cluster->n_devices;
 
-    if (s->request->pipelines || request_chunks(s->request) > 1)
+    if (s->request->pipelines || request_chunks(s->request) > 1 || s->n_splits == 0)
         return;
-    c = candidate_copy(taken);
-    c->chunks = 0;
-    free(c->devices);
-    c->devices = NULL;
-    c->pipelines = 1;
-    c->n_stages = 1;
-    c->cuts[1] = s->cost->n_blocks;
-    for (int i = 0; i < s->n_splits && s->splits[i].pipelines == 1; i++) {
-        c->micro_batch = s->splits[i].micro_batch;
-        c->micro_batches = s->splits[i].micro_batches;
-        c->replicas[0] = s->cluster->n_devices;
-        while (c->replicas[0] > 1 && !shares_allowed(s->request, c->micro_batch, c->replicas[0]))
-            c->replicas[0]--;
-        if (c->replicas[0] < s->cluster->n_devices && i > 0)
-            break;
-        if (set_schedule(s, c, kind) && search_fits(s, c))
-            break;
+    while (most > 1 && !shares_allowed(s->request, s->splits[0].micro_batch, most))
+        most--;
+    for (int n = most; n > 0; n /= 2) {
+        struct candidate *c = whole(s, taken, n);
+
+        if (c && (n == most || isfinite(c->closed)))
+            add_other(pool, c);
+        else
+            candidate_free(c);
     }
-    add_other(pool, c);
 }
 
 static double seconds_of(const struct plan_stage *stage)
@@ -164,8 +191,8 @@ static void add_merged(struct pool *pool, const struct candidate *taken, const s
         candidate_free(c);
 }
 
-/* What the search found, the plan under other schedules, with a stage less, and with one; by a rule
- * of others what that leaves open.
+/* What the search found, the plan under other schedules, with a stage less, and with one on some of the
+ * devices; by a rule of others what that leaves open.
  */
 static void pool_fill(struct pool *pool, const struct plan *plan)
 {
@@ -179,7 +206,7 @@ static void pool_fill(struct pool *pool, const struct plan *plan)
     if (s->request->policy)
         return;
     add_schedules(pool, taken);
-    if (s->request->stages || taken->n_stages < 2)
+    if (s->request->stages)
         return;
     add_whole(pool, taken);
     if (taken->n_stages > 2 && taken->chunks < 2)
@@ -203,11 +230,12 @@ static int by_time(const void *a, const void *b)
 }
 
 /* Other cuts or replica counts alone make no other kind of plan. What tells kinds apart: */
-enum kind { KIND_STAGES, KIND_SCHEDULE, KIND_MICRO_BATCHES, N_KINDS };
+enum kind { KIND_STAGES, KIND_DEVICES, KIND_SCHEDULE, KIND_MICRO_BATCHES, N_KINDS };
 
 static bool alike(const struct candidate *a, const struct candidate *b, enum kind by)
 {
     return candidate_pipelines(a) == candidate_pipelines(b) && a->n_stages == b->n_stages &&
+           (by < KIND_DEVICES || candidate_devices(a) == candidate_devices(b)) &&
            (by < KIND_SCHEDULE || a->n_stages == 1 || a->schedule == b->schedule) &&
            (by < KIND_MICRO_BATCHES || a->micro_batches == b->micro_batches);
 }
@@ -449,6 +477,9 @@ static void print_other(struct search *s, const struct plan *plan, struct candid
     fprintf(out, "%d stage%s", c->n_stages, c->n_stages == 1 ? "" : "s");
     if (c->n_stages > 1 && !plan->list)
         fprintf(out, ", %s", schedule_name(c->schedule));
+    if (candidate_pipelines(c) * candidate_devices(c) < s->cluster->n_devices)
+        fprintf(out, " on %d of %d devices", candidate_pipelines(c) * candidate_devices(c),
+                s->cluster->n_devices);
     fprintf(out, ", %lld micro-batch%s of %lld: ", (long long)c->micro_batches,
             c->micro_batches == 1 ? "" : "es", (long long)c->micro_batch);
     if (!isfinite(c->seconds)) {

@@ -444,7 +444,7 @@ struct plan *planning_run(const struct planning *planning, char **why, struct er
         built_free(own.built);
     plan_names_free(names);
     cost_free(measured);
-    free(tried);
+    plan_shapes_free(tried, request.n_tried);
     return plan;
 }
 

@@ -192,6 +192,47 @@ static double doubt_of(const json_t *top)
     return doubt > 1 ? fmin(doubt, MAX_FACTOR) : 1;
 }
 
+/* An array of 'n' counts, or NULL. */
+static int *read_counts(const json_t *array, size_t n)
+{
+    int *counts = json_array_size(array) == n ? mem_new(n, sizeof(*counts)) : NULL;
+
+    for (size_t i = 0; i < n && counts; i++) {
+        json_int_t value = json_integer_value(json_array_get(array, i));
+
+        counts[i] = (int)value;
+        if (!is_count(value)) {
+            free(counts);
+            counts = NULL;
+        }
+    }
+    return counts;
+}
+
+static bool read_shape(const json_t *value, struct plan_shape *shape)
+{
+    const char *schedule = json_string_value(json_object_get(value, "schedule"));
+    json_int_t pipelines = json_integer_value(json_object_get(value, "pipelines"));
+    json_int_t stages = json_integer_value(json_object_get(value, "stages"));
+    json_int_t devices = json_integer_value(json_object_get(value, "devices"));
+
+    if (!is_count(pipelines) || !is_count(stages) || !is_count(devices))
+        return false;
+    *shape = (struct plan_shape){
+        .pipelines = (int)pipelines, .stages = (int)stages, .devices = (int)devices,
+        .schedule = schedule ? schedule_find(schedule) : -1,
+        .micro_batches = json_integer_value(json_object_get(value, "micro_batches")),
+        .blocks = read_counts(json_object_get(value, "blocks"), (size_t)stages),
+        .replicas = read_counts(json_object_get(value, "replicas"), (size_t)stages),
+    };
+    if (shape->blocks && shape->replicas)
+        return true;
+    free(shape->blocks);
+    free(shape->replicas);
+    shape->blocks = shape->replicas = NULL;
+    return true;
+}
+
 int trials_shapes(const struct trials_key *key, int64_t global_batch, struct plan_shape **shapes,
                   double *doubt)
 {
@@ -210,17 +251,10 @@ int trials_shapes(const struct trials_key *key, int64_t global_batch, struct pla
     *doubt = doubt_of(top);
     if (json_integer_value(json_object_get(top, "global_batch")) == global_batch)
         json_array_foreach(json_object_get(top, "shapes"), i, value) {
-            const char *schedule = json_string_value(json_object_get(value, "schedule"));
-            json_int_t pipelines = json_integer_value(json_object_get(value, "pipelines"));
-            json_int_t stages = json_integer_value(json_object_get(value, "stages"));
-            json_int_t devices = json_integer_value(json_object_get(value, "devices"));
+            struct plan_shape shape;
 
-            if (!is_count(pipelines) || !is_count(stages) || !is_count(devices))
-                continue;
-            *(struct plan_shape *)mem_push((void **)shapes, &n, sizeof(**shapes)) =
-                (struct plan_shape){ (int)pipelines, (int)stages, (int)devices,
-                                     schedule ? schedule_find(schedule) : -1,
-                                     json_integer_value(json_object_get(value, "micro_batches")) };
+            if (read_shape(value, &shape))
+                *(struct plan_shape *)mem_push((void **)shapes, &n, sizeof(shape)) = shape;
         }
     json_decref(top);
     free(path);
@@ -228,16 +262,33 @@ int trials_shapes(const struct trials_key *key, int64_t global_batch, struct pla
     return n;
 }
 
+/* What it takes to make it again, where no device has several stages. */
+static json_t *shape_of(const struct plan *plan)
+{
+    json_t *shape = json_pack("{s:i, s:i, s:i, s:s, s:I}", "pipelines", plan->pipelines, "stages",
+                              plan->n_stages, "devices", plan_devices(plan), "schedule",
+                              plan->schedule, "micro_batches", (json_int_t)plan->micro_batches);
+    json_t *blocks = json_array(), *replicas = json_array();
+
+    for (int k = 0; k < plan->n_stages; k++) {
+        json_array_append_new(blocks, json_integer(plan->stages[k].n_blocks));
+        json_array_append_new(replicas, json_integer(plan->stages[k].replicas));
+    }
+    if (plan_lists(plan) == plan->n_stages) {
+        json_object_set(shape, "blocks", blocks);
+        json_object_set(shape, "replicas", replicas);
+    }
+    json_decref(blocks);
+    json_decref(replicas);
+    return shape;
+}
+
 static json_t *shapes_of(int n, const struct plan *const *plans)
 {
     json_t *shapes = json_array();
 
     for (int i = 0; i < n; i++)
-        json_array_append_new(shapes, json_pack("{s:i, s:i, s:i, s:s, s:I}", "pipelines",
-                                                plans[i]->pipelines, "stages", plans[i]->n_stages,
-                                                "devices", plan_devices(plans[i]), "schedule",
-                                                plans[i]->schedule, "micro_batches",
-                                                (json_int_t)plans[i]->micro_batches));
+        json_array_append_new(shapes, shape_of(plans[i]));
     return shapes;
 }
 

@@ -44,7 +44,8 @@ int trials_order(const struct trials_ratio *a, const struct trials_ratio *b);
 void trials_apply(const struct trials_key *key, struct cost *cost);
 /* The shapes of the plans that the last trial ran, as trials_order() has them: how many they are,
  * none where that was of another global batch. '*doubt': how many times as long as foreseen any of
- * them took, beside the first, whose times correct the costs; 1 or more. '*shapes' is free()'d.
+ * them took, beside the first, whose times correct the costs; 1 or more. '*shapes' go to
+ * plan_shapes_free().
  */
 int trials_shapes(const struct trials_key *key, int64_t global_batch, struct plan_shape **shapes,
                   double *doubt);

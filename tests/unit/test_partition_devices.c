@@ -71,10 +71,37 @@ static int stages_found(const struct cost *cost, const struct cluster *cluster,
     return n;
 }
 
+/* As it was, though the search would not have kept it. */
+static void what_was_tried_is_found_again(void **state)
+{
+    int blocks[] = { 16 }, replicas[] = { 2 };
+    struct plan_shape tried = { .pipelines = 1, .stages = 1, .devices = 2, .micro_batches = 2,
+                                .schedule = schedule_find("1f1b"), .blocks = blocks,
+                                .replicas = replicas };
+    struct plan_request request = { .global_batch = 8, .tried = &tried, .n_tried = 1, .doubt = 1e3 };
+    struct cluster *cluster = open_cluster("flat:4,bandwidth=1e3,latency=0,memory=1e30");
+    struct cost *cost = even_cost(16, 1, 1000);
+    struct plan *plan = partition(cost, cluster, &request, NULL, NULL);
+
+    (void)state;
+    assert_non_null(plan);
+    assert_true(plan->n_stages == 1 && plan_devices(plan) == 2 && plan->micro_batches == 2);
+    plan_free(plan);
+    /* Of a network of another time, or beyond what there is. */
+    blocks[0] = 17;
+    assert_true(stages_found(cost, cluster, &request, NULL) > 1);
+    blocks[0] = 16;
+    replicas[0] = tried.devices = 5;
+    assert_true(stages_found(cost, cluster, &request, NULL) > 1);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
 /* Whatever the forecast, unless what was not tried is faster by more than there is doubt. */
 static void of_shapes_that_were_tried_the_fastest_is_taken(void **state)
 {
-    struct plan_shape tried[] = { { 1, 1, 4, -1, 0 }, { 1, 0, 0, -1, 0 } }, again[3];
+    struct plan_shape tried[] = { { .pipelines = 1, .stages = 1, .devices = 4, .schedule = -1 },
+                                  { .pipelines = 1, .schedule = -1 } }, again[3];
     struct plan_request request = { .global_batch = 8, .tried = tried, .doubt = 1 };
     struct cluster *cluster = open_cluster("flat:4,bandwidth=1e3,latency=0,memory=1e30");
     struct cost *cost = even_cost(16, 1, 1000);
@@ -337,6 +364,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pins_are_honoured),
         cmocka_unit_test(of_forecasts_within_the_spread_that_with_the_fewest_stages_is_taken),
+        cmocka_unit_test(what_was_tried_is_found_again),
         cmocka_unit_test(of_shapes_that_were_tried_the_fastest_is_taken),
         cmocka_unit_test(pins_that_cannot_be_had_are_refused_with_the_reason),
         cmocka_unit_test(every_share_is_a_multiple_of_the_batchnorm_group),

@@ -134,14 +134,16 @@ static void the_order_of_what_was_tried_is_kept_for_its_batch(void **state)
     assert_true(doubt == 1.5);
     assert_true(shapes[0].pipelines == 2 && shapes[0].stages == 2 && shapes[0].devices == 4);
     assert_true(shapes[0].schedule == SCHEDULE_ZB_H1 && shapes[0].micro_batches == 4);
+    assert_true(shapes[0].blocks[0] == 2 && shapes[0].blocks[1] == 2);
+    assert_true(shapes[0].replicas[0] == 3 && shapes[0].replicas[1] == 1);
     assert_true(shapes[1].pipelines == 1 && shapes[1].stages == 1 && shapes[1].devices == 3);
-    free(shapes);
+    plan_shapes_free(shapes, 2);
     /* What took less than foreseen beside the first makes nothing of others likelier. */
     assert_true(trials_record(&key, 2, (const struct plan *[]){ &one, &two },
                               (double[]){ 2, 1 }, (double[]){ 0, 0 }));
     assert_int_equal(trials_shapes(&key, 8, &shapes, &doubt), 2);
     assert_true(doubt == 1);
-    free(shapes);
+    plan_shapes_free(shapes, 2);
 }
 
 /* Rounds of two plans, each of which is slowed as a whole now and then. */
