@@ -92,6 +92,15 @@ static int open_in_time(const struct comm_driver *driver, struct comm *comm,
     return bad;
 }
 
+/* Nobody goes on, and dies of it, before all look: who still waits for it here would not know. */
+static int be_watched(struct comm *comm, struct err *err)
+{
+    if (watch_start(comm, &comm->watch, err) || comm_fence(comm, err))
+        return -1;
+    watch_settle(comm->watch);
+    return 0;
+}
+
 struct comm *comm_open(const struct launch *launch, struct err *err)
 {
     const struct comm_driver *driver = choose_driver(launch, err);
@@ -109,9 +118,7 @@ struct comm *comm_open(const struct launch *launch, struct err *err)
         return NULL;
     }
     /* No way back, as in a driver: the process ends instead. */
-    if (is_watched(launch) && watch_start(comm, &comm->watch, err))
-        return NULL;
-    return comm;
+    return is_watched(launch) && be_watched(comm, err) ? NULL : comm;
 }
 
 void comm_close(struct comm *comm)

@@ -20,7 +20,7 @@
 #define OTHER_FILES 240     /* that MPI and the run have open beside these */
 #define MEETING 60.0        /* seconds in which all must have connected */
 #define ATTEMPT 5.0         /* by who watches, at one of its addresses */
-#define START 1.0           /* who dies before it is watched dies unseen: wait for that */
+#define START 5.0           /* who dies before it is watched dies unseen: wait for that */
 
 /* Connections -------------------------------------------------------------------------- */
 
@@ -581,9 +581,14 @@ int watch_start(struct comm *comm, struct watch **watch, struct err *err)
         free_watch(w);
         return 0;
     }
-    (void)wait_until(w, &w->settled, START);
     *watch = w;
     return 0;
+}
+
+void watch_settle(struct watch *watch)
+{
+    if (watch)
+        (void)wait_until(watch, &watch->settled, START);
 }
 
 bool watch_verdict(struct watch *watch, double seconds, struct watch_verdict *verdict)

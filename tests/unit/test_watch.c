@@ -4,7 +4,9 @@
 
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -406,6 +408,43 @@ static void of_a_rank_that_failed_rank_0_learns_why(void **state)
     (void)state;
 }
 
+static atomic_bool settled;
+
+static void *settle(void *watch)
+{
+    watch_settle(watch);
+    atomic_store(&settled, true);
+    return NULL;
+}
+
+/* Until then its death would be seen by nobody. */
+static void who_starts_goes_on_when_it_is_watched(void **state)
+{
+    struct note note, welcome = { .kind = NOTE_WELCOME };
+    struct comm comm;
+    struct watch *watch;
+    struct link link;
+    pthread_t thread;
+    int holder;
+
+    memset(places, 0, sizeof(places));
+    atomic_store(&settled, false);
+    holder = hold_here(&places[0]);
+    watch = start(&comm, 2, 3);
+    assert_int_equal(pthread_create(&thread, NULL, settle, watch), 0);
+    link = meet();
+    assert_int_equal(next_note(&link, &note), 1);
+    assert_false(atomic_load(&settled));
+    memcpy(welcome.token, places[0].token, sizeof(places[0].token));
+    link_send(&link, &welcome);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(atomic_load(&settled));
+    watch_leave(watch, NULL);
+    link_close(&link);
+    close(holder);
+    (void)state;
+}
+
 /* To the one that watches it was there from its hello on. */
 static void who_leaves_before_it_was_welcomed_says_so(void **state)
 {
@@ -704,6 +743,7 @@ int main(void)
         cmocka_unit_test(whose_main_thread_does_not_come_to_speak_says_it_all_the_same),
         cmocka_unit_test(of_whom_nothing_was_heard_lately_nothing_is_asked),
         cmocka_unit_test(that_nothing_moves_is_said_once_and_when_it_moves_again),
+        cmocka_unit_test(who_starts_goes_on_when_it_is_watched),
         cmocka_unit_test(who_leaves_before_it_was_welcomed_says_so),
         cmocka_unit_test(of_more_ranks_than_there_may_be_connections_some_are_watched),
     };
