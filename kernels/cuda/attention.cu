@@ -290,3 +290,69 @@ extern "C" cudaError_t cuda_launch_attention(cudaStream_t stream, const struct c
     return l->slopes ? CUDA_LAUNCH(kernel_attention_grad, blocks, threads, l, stream)
                      : CUDA_LAUNCH(kernel_attention, blocks, threads, l, stream);
 }
+
+CUDA_DEVICE float mask_at(const struct cuda_mask &l, int64_t at)
+{
+    if (l.add)
+        return l.add[at];
+    return (l.choose[at] != 0) == (l.hide != 0) ? -INFINITY : 0;
+}
+
+CUDA_DEVICE float shifted(float x, float max)
+{
+    return x - max < -CUDA_MASK_HIDES ? -CUDA_MASK_HIDES : x - max;
+}
+
+CUDA_KERNEL(kernel_mask, cuda_mask)
+{
+    __shared__ float shared[CUDA_BLOCK];
+
+    CUDA_EACH_OF(row, l.rows, l.team) {
+        int64_t seen = l.causal && row % l.m + 1 < l.columns ? row % l.m + 1 : l.columns;
+        int64_t start = row * l.columns;
+        float max = -INFINITY;
+        bool unseen;
+
+        CUDA_EACH_IN(j, 0, seen, l.team) {
+            float x = mask_at(l, start + j);
+
+            max = x > max ? x : max;
+        }
+        max = team_max(max, l.team, shared);
+        unseen = l.unseen && max == -INFINITY;
+        CUDA_EACH_IN(j, 0, l.columns, l.team)
+            l.out[start + j] = j < seen && !unseen ? shifted(mask_at(l, start + j), max) : 0;
+        if (l.unseen && team_writes(l.team))
+            l.unseen[row] = unseen;
+    }
+}
+
+CUDA_KERNEL(kernel_unseen, cuda_unseen)
+{
+    CUDA_EACH_OF(row, l.stack * l.m, 0) {
+        int64_t s = row / l.m, i = row % l.m, mask = i * l.step_m, rest = s;
+        int64_t heads = l.turned ? l.dim[l.rank - 1] : 1;
+        int64_t at = l.turned ? (s / heads * l.m + i) * heads + s % heads : row;
+
+        for (int k = l.rank - 1; k >= 0; k--) {
+            mask += rest % l.dim[k] * l.step[k];
+            rest /= l.dim[k];
+        }
+        if (!l.unseen[mask])
+            continue;
+        for (int64_t j = 0; j < l.e; j++)
+            ((unsigned short *)l.y)[at * l.e + j] = 0;
+        l.saved[row] = CUDA_MASK_HIDES;
+    }
+}
+
+extern "C" cudaError_t cuda_launch_mask(cudaStream_t stream, const struct cuda_mask *l)
+{
+    return CUDA_LAUNCH(kernel_mask, team_blocks(l->rows, l->team), team_threads(l->columns, l->team), l,
+                       stream);
+}
+
+extern "C" cudaError_t cuda_launch_unseen(cudaStream_t stream, const struct cuda_unseen *l)
+{
+    return CUDA_LAUNCH(kernel_unseen, team_blocks(l->stack * l->m, 0), team_threads(l->e, 0), l, stream);
+}

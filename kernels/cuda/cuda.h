@@ -70,6 +70,7 @@ struct cuda_kernel {
     struct cuda_convolution *convolution;
     struct cuda_sdpa_kernel *sdpa;
     int64_t samples_at_once;    /* of that: a gradient takes turns */
+    bool shifted;               /* its mask lies so at the start of the workspace: launch_attention.h */
     struct cuda_chain_kernel *chain;    /* the device's */
     bool failed;                /* set by 'make' if it said so in 'err', before it returned -1 */
     struct err *err;            /* while it is made */
@@ -145,8 +146,10 @@ bool cuda_takes_last(const struct graph *graph, int node);
 void cuda_give_output(struct graph *graph, int node);
 int cuda_lower(struct device *device, struct program *program, struct err *err);
 
-/* op_attention.c: is there a kernel that keeps no scores for this AttentionGrad? */
-bool cuda_attention_fused(struct device *device, const struct graph *graph, int node);
+/* op_attention.c: is there a kernel that keeps no scores for this AttentionGrad? Where its mask has to be
+ * shifted for that, it and its Attention are told so.
+ */
+bool cuda_attention_fused(struct device *device, struct graph *graph, int node);
 /* And for that and its Attention where these operands are turned (launch_dense.h)? */
 bool cuda_attention_turns(struct device *device, const struct graph *graph, int node, int64_t turned);
 

@@ -247,6 +247,8 @@ struct cuda_scatter {
     X(gather) \
     X(scatter) \
     X(attention) \
+    X(mask) \
+    X(unseen) \
     CUDA_ROW_FAMILIES(X)
 
 #define CUDA_SIZE_OF(family) + sizeof(struct cuda_##family)

@@ -25,4 +25,35 @@ struct cuda_attention {
     float *saved;               /* [stack, m], logarithms of sums: made (may be NULL), or read */
 };
 
+/* A mask [rows, columns] as cuDNN's attentions want it: of each row the largest number is taken off, which
+ * changes no softmax, and what hides is -CUDA_MASK_HIDES at most. 'causal': row r sees columns 0 to r % m,
+ * and is 0 beyond. A row that hides all by -infinity is one of NaNs, as its softmax is, or, with 'unseen',
+ * of zeros, and 1 there; others are 0.
+ */
+struct cuda_mask {
+    int64_t rows, columns, m;
+    int causal, team;
+    int hide;                   /* of 'choose': true hides, false shows */
+    const float *add;           /* one of these, the other NULL */
+    const unsigned char *choose;
+    float *out;
+    unsigned char *unseen;      /* [rows] */
+};
+
+/* Where the row of the mask is unseen, a query gives 0, and its probabilities are 0 when they are made
+ * again. Members are named as in struct cuda_attention, steps in rows of the mask; y[stack, m, e] is of 16
+ * bits, 'turned': [samples, m, heads, e], where the last of 'dim' are the heads.
+ */
+struct cuda_unseen {
+    int64_t stack, m, e;
+    int64_t dim[CUDA_RANK], step[CUDA_RANK], step_m;
+    int rank;
+    int turned;
+    const unsigned char *unseen;
+    void *y;
+    float *saved;               /* [stack, m] */
+};
+
+#define CUDA_MASK_HIDES 1e30f
+
 #endif

@@ -68,18 +68,28 @@ struct room {
     void *products;             /* of what cuBLASLt works with */
 };
 
+static size_t rounded(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) & ~(ALIGNMENT - 1);
+}
+
 static char *take(char **at, size_t bytes)
 {
     char *place = *at;
 
-    *at += (bytes + ALIGNMENT - 1) & ~(ALIGNMENT - 1);
+    *at += rounded(bytes);
     return place;
+}
+
+static char *first_place(void *workspace)
+{
+    return (char *)(((uintptr_t)workspace + ALIGNMENT - 1) & ~(uintptr_t)(ALIGNMENT - 1));
 }
 
 static struct room room_at(const struct cuda_kernel *k, const struct turn *p, bool gradient,
                            void *workspace)
 {
-    char *at = (char *)(((uintptr_t)workspace + ALIGNMENT - 1) & ~(uintptr_t)(ALIGNMENT - 1));
+    char *at = first_place(workspace);
     size_t n = (size_t)p->scores;
     struct room r = { .scores = (float *)(void *)take(&at, n * sizeof(float)) };
 
@@ -95,10 +105,9 @@ static struct room room_at(const struct cuda_kernel *k, const struct turn *p, bo
 static size_t room_bytes(const struct cuda_kernel *k, const struct turn *p, bool gradient)
 {
     size_t n = (size_t)p->scores;
-    size_t scores = (n * sizeof(float) + ALIGNMENT - 1) & ~(ALIGNMENT - 1);
-    size_t results = k->narrow ? (n * CUDA_NARROW_BYTES + ALIGNMENT - 1) & ~(ALIGNMENT - 1) : 0;
+    size_t results = k->narrow ? rounded(n * CUDA_NARROW_BYTES) : 0;
 
-    return (scores + results) * (gradient ? 2 : 1) + ALIGNMENT;
+    return (rounded(n * sizeof(float)) + results) * (gradient ? 2 : 1) + ALIGNMENT;
 }
 
 static bool wants(const struct cuda_kernel *k, int i)
@@ -231,38 +240,59 @@ static int run_attention(const struct cuda_kernel *k, struct stream *stream,
 
 /* Of a row cuDNN's gradient knows no more than the logarithm of its sum, which is not enough of numbers as
  * large as those that hide (attention_large.h), and what begins with infinite ones may be none of its
- * business: so a mask has to be known, and leave something of each row.
+ * business. What leaves something of each row it gets as it is, other masks are shifted first
+ * (launch_attention.h).
  */
-static bool shows_all_rows(const struct graph *graph, int v, const struct attention *a)
+enum mask_way { MASK_AS_IT_IS, MASK_SHIFTED, MASK_REFUSED };
+
+/* Lowering says so of an attention and of its gradient, of which each sees what the other saw. */
+#define SHIFTED "shifted"
+
+/* A query all of whose keys are hidden by numbers, -1e9 say, would see them all, shifted, as if there was no
+ * mask; where that is known beforehand it is left to float32, of which it sees the mean.
+ */
+static enum mask_way way_of_row(const float *row, int64_t columns)
+{
+    double most = -INFINITY;
+    bool endless = false;
+
+    for (int64_t j = 0; j < columns; j++) {
+        most = row[j] > most ? row[j] : most;
+        endless |= !isfinite(row[j]);
+    }
+    if (most == -INFINITY || (endless && !(fabs(row[0]) < ATTENTION_LARGE)))
+        return MASK_SHIFTED;
+    return fabs(most) < ATTENTION_LARGE ? MASK_AS_IT_IS : MASK_REFUSED;
+}
+
+static enum mask_way way_of(const struct graph *graph, int v, const struct attention *a)
 {
     const struct value *mask = v < 0 ? NULL : &graph->values[v];
     int64_t columns = a->step_n ? a->n : 1;
+    enum mask_way way = MASK_AS_IT_IS;
     const float *row;
 
     if (!mask)
-        return true;
-    if (a->causal || mask->kind != VALUE_CONST || !mask->data || mask->dtype != DTYPE_F32)
-        return false;
+        return MASK_AS_IT_IS;
+    if (a->causal && !a->step_m)        /* its rows have several largest numbers */
+        return MASK_REFUSED;
+    if (a->mask == ATTENTION_CHOOSE || mask->kind != VALUE_CONST || !mask->data ||
+        mask->dtype != DTYPE_F32)
+        return MASK_SHIFTED;
     row = mask->data;
-    for (int64_t i = 0; i < a->mask_elements; i += columns, row += columns) {
-        double most = -INFINITY;
-        bool endless = false;
+    for (int64_t i = 0; i < a->mask_elements && way != MASK_REFUSED; i += columns, row += columns) {
+        enum mask_way own = way_of_row(row, columns);
 
-        for (int64_t j = 0; j < columns; j++) {
-            most = row[j] > most ? row[j] : most;
-            endless |= !isfinite(row[j]);
-        }
-        if (!(fabs(most) < ATTENTION_LARGE) || (endless && !(fabs(row[0]) < ATTENTION_LARGE)))
-            return false;
+        way = own > way ? own : way;
     }
-    return true;
+    return a->causal && way == MASK_AS_IT_IS ? MASK_SHIFTED : way;
 }
 
-/* Is there none, or one that is added, of [samples, heads, m, n]? */
+/* Is there none, or one that is added, or hides, of [samples, heads, m, n]? */
 static bool can_mask(const struct attention *a)
 {
     return a->mask == ATTENTION_NO_MASK ||
-           (a->mask == ATTENTION_ADD && !a->masked && a->rank > 0 && a->rank <= 2);
+           (a->rank > 0 && a->rank <= 2 && (a->mask == ATTENTION_ADD || a->fill == -INFINITY));
 }
 
 static bool can_be_fused(const struct attention *a)
@@ -328,20 +358,34 @@ static bool is_known(struct device *device, const struct cuda_sdpa *sdpa)
     return true;
 }
 
-bool cuda_attention_fused(struct device *device, const struct graph *graph, int node)
+static bool has_fused(struct device *device, const struct attention *a, bool gradient)
+{
+    struct cuda_sdpa sdpa = fused(device, a, gradient, 0);
+
+    return is_known(device, &sdpa);
+}
+
+bool cuda_attention_fused(struct device *device, struct graph *graph, int node)
 {
     const struct node *n = &graph->nodes[node];
-    struct cuda_sdpa sdpa;
+    int source = n->source;
+    enum mask_way way;
     struct attention a;
 
     for (int i = 0; i < 4; i++)
         if ((n->n_outputs > i && n->outputs[i] >= 0) != (i < MASK_GRADIENT))
             return false;
-    if (attention_dims(graph, node, 1, 5, &a) || !can_be_fused(&a) ||
-        !shows_all_rows(graph, n->n_inputs > 5 ? n->inputs[5] : -1, &a))
+    if (attention_dims(graph, node, 1, 5, &a) || !can_be_fused(&a))
         return false;
-    sdpa = fused(device, &a, true, 0);
-    return is_known(device, &sdpa);
+    way = way_of(graph, n->n_inputs > 5 ? n->inputs[5] : -1, &a);
+    if (way == MASK_REFUSED || !has_fused(device, &a, true) ||
+        (way == MASK_SHIFTED && !has_fused(device, &a, false)))
+        return false;
+    if (way == MASK_AS_IT_IS)
+        return true;
+    graph_set_int(graph, node, SHIFTED, 1);
+    graph_set_int(graph, source, SHIFTED, 1);
+    return true;
 }
 
 #define FORWARD_OPERANDS \
@@ -359,6 +403,75 @@ bool cuda_attention_turns(struct device *device, const struct graph *graph, int 
     return is_known(device, &forward) && is_known(device, &gradient);
 }
 
+/* What takes the place of the mask is at the start of the workspace, which goes on behind it. */
+struct shifted {
+    float *mask;
+    unsigned char *unseen;      /* NULL: nobody asks */
+};
+
+static int64_t mask_columns(const struct attention *a)
+{
+    return a->step_n ? a->n : 1;
+}
+
+/* Bytes, if somebody does. */
+static size_t unseen_bytes(const struct attention *a)
+{
+    return a->masked ? (size_t)(a->mask_elements / mask_columns(a)) : 0;
+}
+
+static size_t shifted_bytes(const struct attention *a)
+{
+    return rounded((size_t)a->mask_elements * sizeof(float)) + rounded(unseen_bytes(a)) + ALIGNMENT;
+}
+
+static int shift_mask(const struct cuda_kernel *k, struct stream *stream, struct cuda_sdpa_args *r,
+                      struct shifted *shifted, struct err *err)
+{
+    const struct attention *a = &k->digest->attention;
+    struct cuda_mask l = { .columns = mask_columns(a), .m = a->step_m ? a->m : 1,
+                           .causal = a->causal, .hide = a->hide };
+    char *at = first_place(r->workspace);
+
+    *shifted = (struct shifted){ NULL, NULL };
+    if (!k->shifted)
+        return 0;
+    shifted->mask = (float *)(void *)take(&at, (size_t)a->mask_elements * sizeof(float));
+    shifted->unseen = a->masked ? (unsigned char *)take(&at, unseen_bytes(a)) : NULL;
+    l.rows = a->mask_elements / l.columns;
+    l.team = l.columns > 16;
+    if (a->mask == ATTENTION_ADD)
+        l.add = r->mask;
+    else
+        l.choose = (const unsigned char *)(const void *)r->mask;
+    l.out = shifted->mask;
+    l.unseen = shifted->unseen;
+    r->mask = shifted->mask;
+    r->workspace = at;
+    return k->device->cuda->mask(stream->cuda, &l, err);
+}
+
+static int clear_unseen(const struct cuda_kernel *k, struct stream *stream,
+                        const struct kernel_args *args, const struct shifted *shifted,
+                        struct err *err)
+{
+    const struct attention *a = &k->digest->attention;
+    int64_t columns = mask_columns(a);
+    struct cuda_unseen l = { .stack = a->stack, .m = a->m, .e = a->e,
+                             .step_m = a->step_m / columns, .rank = a->rank,
+                             .turned = k->turned_operand[k->digest->n_inputs],
+                             .unseen = shifted->unseen, .y = args->outputs[0],
+                             .saved = args->outputs[1] };
+
+    if (!shifted->unseen)
+        return 0;
+    for (int i = 0; i < a->rank; i++) {
+        l.dim[i] = a->dim[i];
+        l.step[i] = a->step[i] / columns;
+    }
+    return k->device->cuda->unseen(stream->cuda, &l, err);
+}
+
 static int run_fused(const struct cuda_kernel *k, struct stream *stream,
                      const struct kernel_args *args, struct err *err)
 {
@@ -366,8 +479,12 @@ static int run_fused(const struct cuda_kernel *k, struct stream *stream,
                                 .y = args->outputs[0], .saved = args->outputs[1],
                                 .mask = k->digest->n_inputs > 3 ? args->inputs[3] : NULL,
                                 .workspace = args->workspace };
+    struct shifted shifted;
 
-    return k->device->cuda->sdpa(stream->cuda, k->sdpa, &r, err);
+    if (shift_mask(k, stream, &r, &shifted, err) ||
+        k->device->cuda->sdpa(stream->cuda, k->sdpa, &r, err))
+        return -1;
+    return clear_unseen(k, stream, args, &shifted, err);
 }
 
 static const void *narrow_on(const void *x, int64_t elements)
@@ -410,7 +527,10 @@ static int run_fused_gradient(const struct cuda_kernel *k, struct stream *stream
                                 .mask = args->inputs[5], .dy = args->inputs[0], .dq = args->outputs[0],
                                 .dk = args->outputs[1], .dv = args->outputs[2],
                                 .workspace = args->workspace };
+    struct shifted shifted;
 
+    if (shift_mask(k, stream, &r, &shifted, err))
+        return -1;
     for (int64_t done = 0; done < samples; done += k->samples_at_once) {
         if (k->device->cuda->sdpa(stream->cuda, k->sdpa, &r, err))
             return -1;
@@ -454,10 +574,10 @@ static bool is_turned(const struct cuda_kernel *k)
     return any;
 }
 
-/* Nothing else reads operands that are turned. */
+/* Nothing else reads operands that are turned, or goes with a partner that sees the mask shifted. */
 static int refuse(struct cuda_kernel *k)
 {
-    if (!k->failed && is_turned(k))
+    if (!k->failed && (is_turned(k) || k->shifted))
         k->failed = err_set(k->err, "%s: cuDNN no longer has this attention", k->device->name) < 0;
     return -1;
 }
@@ -465,19 +585,22 @@ static int refuse(struct cuda_kernel *k)
 static int make_fused(struct cuda_kernel *k, const struct graph *graph, int node, bool gradient)
 {
     const struct node *n = &graph->nodes[node];
+    const struct attention *a = &k->digest->attention;
     struct cuda_sdpa sdpa;
     int mask = gradient ? 5 : 3;
 
-    if (!k->narrow || !can_be_fused(&k->digest->attention) || !wants_all(k, gradient ? 3 : 2) ||
-        !shows_all_rows(graph, n->n_inputs > mask ? n->inputs[mask] : -1, &k->digest->attention) ||
+    k->shifted = node_int(n, SHIFTED, 0) != 0;
+    if (!k->narrow || !can_be_fused(a) || !wants_all(k, gradient ? 3 : 2) ||
+        (!k->shifted &&
+         way_of(graph, n->n_inputs > mask ? n->inputs[mask] : -1, a) != MASK_AS_IT_IS) ||
         (gradient && k->digest->n_inputs <= CUDA_GRAD_Y))
         return refuse(k);
-    sdpa = fused(k->device, &k->digest->attention, gradient, turned_of(k, gradient));
+    sdpa = fused(k->device, a, gradient, turned_of(k, gradient));
     k->failed = k->device->cuda->sdpa_new(k->device->gpu, &sdpa, &k->sdpa, k->err) < 0;
     if (!k->sdpa)
         return refuse(k);
     k->samples_at_once = sdpa.batch;
-    k->workspace = k->device->cuda->sdpa_workspace(k->sdpa);
+    k->workspace = k->device->cuda->sdpa_workspace(k->sdpa) + (k->shifted ? shifted_bytes(a) : 0);
     k->run = gradient ? run_fused_gradient : run_fused;
     return 0;
 }
