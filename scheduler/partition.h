@@ -25,8 +25,14 @@ struct plan_shape {
     int devices;                /* of a pipeline: replicas of all its stages */
     int schedule;               /* enum schedule_kind; -1: a list of its own */
     int64_t micro_batches;
-    int *blocks, *replicas;     /* [stages] of each; NULL: not known, or a device has several stages */
+    /* [stages] of each; NULL: not known, or a device has several stages. What plan_order() said of it. */
+    int *blocks, *replicas;
+    char order[17];
 };
+
+/* A hash of the names of the blocks, stage by stage, or in the order of the cost file. */
+void plan_order(const struct plan *plan, char order[17]);
+void plan_order_of(const struct cost *cost, char order[17]);
 
 /* free()s the arrays of 'n', and themselves. */
 void plan_shapes_free(struct plan_shape *shapes, int n);
@@ -63,7 +69,7 @@ struct plan_request {
     enum cluster_factors factors;       /* by which figure of the devices the plan's peak is */
     bool unknown_peak;          /* by none: float64 */
     bool exhaustive;            /* simulate every plan; refused where there is too much */
-    /* What real steps have shown, the fastest first: of what is found, and of these as they were,
+    /* What real steps have shown, the fastest first: of what is found, and of these, cut as they were,
      * the first that is like one of these, in order or else in all but its order, is taken; unless
      * another one, of which nobody knows more than the forecast, is faster though it took 'doubt'
      * times as long.

@@ -503,7 +503,7 @@ bool search_same(const struct search *search, double faster, double slower);
  * stages and devices, where none had its order; twice their number where none had these.
  */
 int search_tried(const struct search *search, const struct candidate *c);
-/* The plans that were tried, as they were, as far as they fit now. */
+/* The plans that were tried, cut as they were, as far as they fit now. */
 void search_add_tried(struct search *search);
 /* Puts first what real steps were fastest with, unless what was not tried is faster by more than
  * forecasts were off. -1 on an error.

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* What a trial has run: real steps overrule forecasts. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cache.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
@@ -16,6 +18,36 @@ void plan_shapes_free(struct plan_shape *shapes, int n)
     free(shapes);
 }
 
+static void hash_names(FILE *out, char **text, char order[17])
+{
+    fclose(out);
+    cache_hash(*text, order);
+    free(*text);
+}
+
+void plan_order(const struct plan *plan, char order[17])
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    for (int k = 0; k < plan->n_stages; k++)
+        for (int i = 0; i < plan->stages[k].n_blocks; i++)
+            fprintf(out, "%s\n", plan->stages[k].blocks[i].name);
+    hash_names(out, &text, order);
+}
+
+void plan_order_of(const struct cost *cost, char order[17])
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    for (int i = 0; i < cost->n_blocks; i++)
+        fprintf(out, "%s\n", cost->blocks[i].name);
+    hash_names(out, &text, order);
+}
+
 /* Its split, where that is among those that are searched, else NULL. */
 static const struct split *split_of(const struct search *s, const struct plan_shape *tried)
 {
@@ -26,14 +58,14 @@ static const struct split *split_of(const struct search *s, const struct plan_sh
     return NULL;
 }
 
-/* Is it within the pins, and the blocks those of this network? */
+/* Is it within the pins, and its blocks those of this network, one stage's behind the other's? */
 static bool is_possible(const struct search *s, const struct plan_shape *tried,
-                        const struct split *split)
+                        const struct split *split, const char *order)
 {
     const struct plan_request *q = s->request;
     int blocks = 0, devices = 0;
 
-    if (!split || !tried->blocks || tried->schedule < 0 ||
+    if (!split || !tried->blocks || tried->schedule < 0 || strcmp(tried->order, order) != 0 ||
         (q->stages && q->stages != tried->stages) ||
         (q->n_replicas && q->n_replicas != tried->stages))
         return false;
@@ -78,12 +110,16 @@ static struct candidate *tried_candidate(struct search *s, const struct plan_sha
 void search_add_tried(struct search *search)
 {
     struct search *s = search;
+    char order[17];
 
-    for (int t = 0; t < s->request->n_tried && !s->request->list; t++) {
+    if (s->request->n_tried == 0 || s->request->list)
+        return;
+    plan_order_of(s->cost, order);
+    for (int t = 0; t < s->request->n_tried; t++) {
         const struct plan_shape *tried = &s->request->tried[t];
         const struct split *split = split_of(s, tried);
         struct candidate *c =
-            is_possible(s, tried, split) ? tried_candidate(s, tried, split) : NULL;
+            is_possible(s, tried, split, order) ? tried_candidate(s, tried, split) : NULL;
 
         if (c)
             search_add(s, c);

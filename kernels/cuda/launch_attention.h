@@ -26,7 +26,8 @@ struct cuda_attention {
 };
 
 /* A mask [rows, columns] as cuDNN's attentions want it: of each row the largest number is taken off, which
- * changes no softmax, and what hides is -CUDA_MASK_HIDES at most. 'causal': row r sees columns 0 to r % m,
+ * changes no softmax but by rounding (of a row of -1e9 float32 knows no scores, and has their mean; here
+ * they are as if nothing was hidden), and what hides is -CUDA_MASK_HIDES at most. 'causal': row r sees columns 0 to r % m,
  * and is 0 beyond. A row that hides all by -infinity is one of NaNs, as its softmax is, or, with 'unseen',
  * of zeros, and 1 there; others are 0.
  */

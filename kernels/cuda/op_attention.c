@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "base/err.h"
-#include "graph/ops/attention_large.h"
+#include "graph/ops/attention.h"
 #include "kernels/cuda/cuda.h"
 
 #define MOST_AT_ONCE 65535                  /* products of one launch */
@@ -251,12 +251,12 @@ enum mask_way { MASK_AS_IT_IS, MASK_SHIFTED, MASK_REFUSED };
 /* A query all of whose keys are hidden by numbers, -1e9 say, would see them all, shifted, as if there was no
  * mask; where that is known beforehand it is left to float32, of which it sees the mean.
  */
-static enum mask_way way_of_row(const float *row, int64_t columns)
+static enum mask_way way_of_row(const float *row, int64_t seen)
 {
     double most = -INFINITY;
     bool endless = false;
 
-    for (int64_t j = 0; j < columns; j++) {
+    for (int64_t j = 0; j < seen; j++) {
         most = row[j] > most ? row[j] : most;
         endless |= !isfinite(row[j]);
     }
@@ -280,8 +280,9 @@ static enum mask_way way_of(const struct graph *graph, int v, const struct atten
         mask->dtype != DTYPE_F32)
         return MASK_SHIFTED;
     row = mask->data;
-    for (int64_t i = 0; i < a->mask_elements && way != MASK_REFUSED; i += columns, row += columns) {
-        enum mask_way own = way_of_row(row, columns);
+    for (int64_t i = 0; i < a->mask_elements / columns && way != MASK_REFUSED; i++, row += columns) {
+        int64_t seen = attention_seen(a, i % a->m);
+        enum mask_way own = way_of_row(row, seen < columns ? seen : columns);
 
         way = own > way ? own : way;
     }

@@ -92,12 +92,30 @@ static int open_in_time(const struct comm_driver *driver, struct comm *comm,
     return bad;
 }
 
-/* Nobody goes on, and dies of it, before all look: who still waits for it here would not know. */
-static int be_watched(struct comm *comm, struct err *err)
+/* A failure is left standing: it is where this rank was. */
+static int met(struct comm *comm, int status)
 {
-    if (watch_start(comm, &comm->watch, err) || comm_fence(comm, err))
+    if (!status)
+        where_does(&comm->where, WHERE_COMPUTES, -1);
+    return status;
+}
+
+/* Nobody goes on, and dies of it, before all look: who still waits for it here would not know. What goes
+ * wrong meanwhile the next one who waits learns, and says.
+ */
+static int be_watched(struct comm *comm, double deadline, struct err *err)
+{
+    struct err ignored = { 0 };
+    int all = 0;
+
+    if (watch_start(comm, &comm->watch, err))
         return -1;
-    watch_settle(comm->watch);
+    if (deadline > 0)
+        comm->patience.deadline = deadline;
+    where_does(&comm->where, WHERE_MEETS, -1);
+    if (met(comm, comm->driver->least(comm, watch_has_room(comm->watch), &all, &ignored)) == 0 && all)
+        watch_settle(comm->watch);
+    comm->patience.deadline = COMM_DEADLINE;
     return 0;
 }
 
@@ -118,7 +136,7 @@ struct comm *comm_open(const struct launch *launch, struct err *err)
         return NULL;
     }
     /* No way back, as in a driver: the process ends instead. */
-    return is_watched(launch) && be_watched(comm, err) ? NULL : comm;
+    return is_watched(launch) && be_watched(comm, launch->deadline, err) ? NULL : comm;
 }
 
 void comm_close(struct comm *comm)
@@ -220,14 +238,6 @@ void comm_tell(struct comm *comm, void (*tell)(void *data, const char *text), vo
 {
     comm->tell = tell;
     comm->tell_data = data;
-}
-
-/* A failure is left standing: it is where this rank was. */
-static int met(struct comm *comm, int status)
-{
-    if (!status)
-        where_does(&comm->where, WHERE_COMPUTES, -1);
-    return status;
 }
 
 int comm_exchange(struct comm *comm, const void *data, size_t size, void **block,

@@ -455,7 +455,7 @@ static void expect(struct watch *w, const void **parts, const size_t *sizes)
     int room = make_room(w->comm->size);
 
     w->ways = mem_new((size_t)w->comm->size * LINK_ADDRESSES, sizeof(*w->ways));
-    for (int r = 0; r < w->comm->size && room > 0; r++) {
+    for (int r = 0; r < w->comm->size; r++) {
         const struct link_end *theirs = parts[r];
         bool leads = false;
 
@@ -468,7 +468,8 @@ static void expect(struct watch *w, const void **parts, const size_t *sizes)
             memcpy(way, &theirs[first + i], sizeof(*way));
             leads = leads || way->port != 0;
         }
-        if (!leads)
+        w->full = w->full || (leads && room == 0);
+        if (!leads || room == 0)
             continue;
         *(struct link *)mem_push((void **)&w->links, &w->n_links, sizeof(*w->links)) =
             (struct link){ .rank = r };
@@ -583,6 +584,11 @@ int watch_start(struct comm *comm, struct watch **watch, struct err *err)
     }
     *watch = w;
     return 0;
+}
+
+bool watch_has_room(const struct watch *watch)
+{
+    return !watch || !watch->full;
 }
 
 void watch_settle(struct watch *watch)

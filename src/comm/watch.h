@@ -50,6 +50,8 @@ struct watch_verdict {
  * waits of 'comm' end (see patience.h).
  */
 int watch_start(struct comm *comm, struct watch **watch, struct err *err);
+/* Does it watch all that it is to? Those whom it does not are not to wait for it. */
+bool watch_has_room(const struct watch *watch);
 /* Once all have started: waits until this rank is watched, or for as long as that may take. */
 void watch_settle(struct watch *watch);
 /* Silence that is too much: 20 seconds, unless it is said; 0: any is left to the deadline. */

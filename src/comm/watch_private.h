@@ -50,6 +50,7 @@ struct watch {
     int holders[LINK_ADDRESSES];
     struct link_end *ways;          /* [size][LINK_ADDRESSES]: where others set out for this place */
     double end_of_meeting;
+    bool full;                      /* there was no room for some */
     int n_links, welcomed;
     struct link *links;
     struct pollfd *polls;           /* wake, links */

@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -212,6 +213,7 @@ static int *read_counts(const json_t *array, size_t n)
 static bool read_shape(const json_t *value, struct plan_shape *shape)
 {
     const char *schedule = json_string_value(json_object_get(value, "schedule"));
+    const char *order = json_string_value(json_object_get(value, "order"));
     json_int_t pipelines = json_integer_value(json_object_get(value, "pipelines"));
     json_int_t stages = json_integer_value(json_object_get(value, "stages"));
     json_int_t devices = json_integer_value(json_object_get(value, "devices"));
@@ -225,6 +227,7 @@ static bool read_shape(const json_t *value, struct plan_shape *shape)
         .blocks = read_counts(json_object_get(value, "blocks"), (size_t)stages),
         .replicas = read_counts(json_object_get(value, "replicas"), (size_t)stages),
     };
+    snprintf(shape->order, sizeof(shape->order), "%s", order ? order : "");
     if (shape->blocks && shape->replicas)
         return true;
     free(shape->blocks);
@@ -269,6 +272,7 @@ static json_t *shape_of(const struct plan *plan)
                               plan->n_stages, "devices", plan_devices(plan), "schedule",
                               plan->schedule, "micro_batches", (json_int_t)plan->micro_batches);
     json_t *blocks = json_array(), *replicas = json_array();
+    char order[17];
 
     for (int k = 0; k < plan->n_stages; k++) {
         json_array_append_new(blocks, json_integer(plan->stages[k].n_blocks));
@@ -277,6 +281,8 @@ static json_t *shape_of(const struct plan *plan)
     if (plan_lists(plan) == plan->n_stages) {
         json_object_set(shape, "blocks", blocks);
         json_object_set(shape, "replicas", replicas);
+        plan_order(plan, order);
+        json_object_set_new(shape, "order", json_string(order));
     }
     json_decref(blocks);
     json_decref(replicas);

@@ -263,13 +263,14 @@ TEXT
 # some by such numbers, by infinite ones from a row's first key on, by a bool; and PyTorch's way with queries
 # that see nothing, of which there are some. cuDNN is asked for two graphs, with heads turned and not.
 @test "16 bits: masks that are inputs, of numbers or bools, are cuDNN's" {
-    local mask nodes data="--data $srcdir/etc/demo/digits-train.safetensors"
+    local mask nodes precision plans data="--data $srcdir/etc/demo/digits-train.safetensors"
     local below="node ReduceMax pairs -> most axes=[3] keepdims=1
 const half float 1 = 0.5
 node Mul most,half -> limit
 node Less pairs,limit -> hidden
 const zero float 1 = 0"
-    for mask in large numbers infinite keys bool unseen; do
+    for mask in large numbers infinite keys causal bool unseen fill; do
+        plans=4
         case $mask in
         large) nodes="const none float 1 = 0
 node Mul pairs,none -> near
@@ -291,9 +292,22 @@ const zero float 1 = 0
 const never float 1 = -inf
 node Where hidden,never,zero -> mask
 node Add scaled,mask -> masked" ;;
+        causal) nodes="const slope float 1 = -3
+node Mul pairs,slope -> mask
+node Add scaled,mask -> with
+const row float 32,1 = $(seq -s, 0 31)
+const column float 1,32 = $(seq -s, 0 31)
+node Less row,column -> later
+const never float 1 = -inf
+node Where later,never,with -> masked" ;;
         bool) nodes="$below
 const never float 1 = -inf
 node Where hidden,never,scaled -> masked" ;;
+        # Not of what stands for no infinite number.
+        fill) nodes="$below
+const never float 1 = -1e9
+node Where hidden,never,scaled -> masked"
+            plans=0 ;;
         unseen) nodes="const some float 1 = 0.9
 node Less pairs,some -> hidden
 const zero float 1 = 0
@@ -341,18 +355,22 @@ init w float 512,10
 node MatMul h,w -> y
 output y
 TEXT
-        rm -rf cache float64 bf16
         model="net.onnx $data --loss cross-entropy:y,label --threads 1 -q --global-batch 8 --steps 3"
         model="$model --lr 0.03 --stages 1"
+        rm -f float64
         "$TASUKI" train $model --backend reference --precision float64 --micro-batches 1 --log float64
         "$TASUKI" profile net.onnx $data --loss cross-entropy:y,label --batch-size 4,8 --threads 1 -q \
             -o cost.json
-        TASUKI_CACHE_DIR=$PWD/cache TASUKI_CUDA_SCORES=300 TASUKI_FAKE_WATCH=1 \
-            on_fake "$TASUKI" train $model --cost cost.json --device cuda --precision bf16 \
-                --micro-batches 2 --log bf16
-        near_curve bf16 float64
-        find cache -name 'cudnn-*.plan' | tee plans
-        [ "$(wc -l <plans)" -eq 4 ]
+        for precision in bf16 fp16; do
+            [ $precision = bf16 ] || [ $mask = unseen ] || continue
+            rm -rf cache $precision
+            TASUKI_CACHE_DIR=$PWD/cache TASUKI_CUDA_SCORES=300 TASUKI_FAKE_WATCH=1 \
+                on_fake "$TASUKI" train $model --cost cost.json --device cuda --precision $precision \
+                    --micro-batches 2 --log $precision
+            near_curve $precision float64
+            find cache -name 'cudnn-*.plan' | tee plans
+            [ "$(wc -l <plans)" -eq $plans ]
+        done
     done
 }
 

@@ -81,9 +81,11 @@ static void what_was_tried_is_found_again(void **state)
     struct plan_request request = { .global_batch = 8, .tried = &tried, .n_tried = 1, .doubt = 1e3 };
     struct cluster *cluster = open_cluster("flat:4,bandwidth=1e3,latency=0,memory=1e30");
     struct cost *cost = even_cost(16, 1, 1000);
-    struct plan *plan = partition(cost, cluster, &request, NULL, NULL);
+    struct plan *plan;
 
     (void)state;
+    plan_order_of(cost, tried.order);
+    plan = partition(cost, cluster, &request, NULL, NULL);
     assert_non_null(plan);
     assert_true(plan->n_stages == 1 && plan_devices(plan) == 2 && plan->micro_batches == 2);
     plan_free(plan);
@@ -92,6 +94,10 @@ static void what_was_tried_is_found_again(void **state)
     assert_true(stages_found(cost, cluster, &request, NULL) > 1);
     blocks[0] = 16;
     replicas[0] = tried.devices = 5;
+    assert_true(stages_found(cost, cluster, &request, NULL) > 1);
+    replicas[0] = tried.devices = 2;
+    assert_int_equal(stages_found(cost, cluster, &request, NULL), 1);
+    tried.order[0] ^= 1;
     assert_true(stages_found(cost, cluster, &request, NULL) > 1);
     cluster_free(cluster);
     cost_free(cost);

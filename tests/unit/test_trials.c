@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "planning.h"
 
+#include <dirent.h>
+#include <jansson.h>
 #include <math.h>
+#include <sys/stat.h>
 
+#include "base/mem.h"
 #include "train/trials.h"
 
 static char *directory;
@@ -107,6 +111,7 @@ static void the_order_of_what_was_tried_is_kept_for_its_batch(void **state)
     struct plan_stage stages[2];
     struct plan_block blocks[4];
     struct plan_shape *shapes;
+    char order[17];
     double doubt;
 
     (void)state;
@@ -136,6 +141,8 @@ static void the_order_of_what_was_tried_is_kept_for_its_batch(void **state)
     assert_true(shapes[0].schedule == SCHEDULE_ZB_H1 && shapes[0].micro_batches == 4);
     assert_true(shapes[0].blocks[0] == 2 && shapes[0].blocks[1] == 2);
     assert_true(shapes[0].replicas[0] == 3 && shapes[0].replicas[1] == 1);
+    plan_order(&one, order);
+    assert_string_equal(shapes[0].order, order);
     assert_true(shapes[1].pipelines == 1 && shapes[1].stages == 1 && shapes[1].devices == 3);
     plan_shapes_free(shapes, 2);
     /* What took less than foreseen beside the first makes nothing of others likelier. */
@@ -144,6 +151,64 @@ static void the_order_of_what_was_tried_is_kept_for_its_batch(void **state)
     assert_int_equal(trials_shapes(&key, 8, &shapes, &doubt), 2);
     assert_true(doubt == 1);
     plan_shapes_free(shapes, 2);
+}
+
+/* The file of the only trial of this directory; to be freed. */
+static char *only_file(const char *place)
+{
+    DIR *entries = opendir(place);
+    const struct dirent *entry;
+    char *path = NULL;
+
+    while ((entry = readdir(entries)))
+        if (strncmp(entry->d_name, "trial", 5) == 0)
+            path = mem_printf("%s/%s", place, entry->d_name);
+    closedir(entries);
+    assert_non_null(path);
+    return path;
+}
+
+/* Whatever a file says of how a plan was cut: it is that, or not known. */
+static void cuts_that_cannot_be_are_not_known(void **state)
+{
+    static const char *const wrong[] = { "[2]", "[2, 2, 1]", "[2, 0]", "[2, -1]", "[2, 4294967297]",
+                                         "[2, \"two\"]", "7", "null" };
+    char *own = mem_printf("%s/own", directory), *path;
+    struct trials_key key = key_of("a model with a file", 1);
+    struct plan plan;
+    struct plan_stage stages[2];
+    struct plan_block blocks[4];
+    struct plan_shape *shapes;
+    json_t *top;
+    double doubt;
+
+    (void)state;
+    key.directory = own;
+    assert_int_equal(mkdir(own, 0700), 0);
+    fill_plan(&plan, stages, blocks);
+    plan.pipelines = 1;
+    plan.global_batch = 8;
+    stages[0].replicas = stages[1].replicas = 1;
+    assert_true(record(&key, &plan, (double[]){ 3, 2 }));
+    path = only_file(own);
+    top = json_load_file(path, 0, NULL);
+    assert_non_null(top);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        for (int replicas = 0; replicas < 2; replicas++) {
+            json_t *other = json_deep_copy(top);
+
+            json_object_set_new(json_array_get(json_object_get(other, "shapes"), 0),
+                                replicas ? "replicas" : "blocks",
+                                json_loads(wrong[i], JSON_DECODE_ANY, NULL));
+            assert_int_equal(json_dump_file(other, path, 0), 0);
+            json_decref(other);
+            assert_int_equal(trials_shapes(&key, 8, &shapes, &doubt), 1);
+            assert_true(shapes[0].stages == 2 && !shapes[0].blocks && !shapes[0].replicas);
+            plan_shapes_free(shapes, 1);
+        }
+    json_decref(top);
+    free(path);
+    free(own);
 }
 
 /* Rounds of two plans, each of which is slowed as a whole now and then. */
@@ -226,6 +291,7 @@ int main(void)
         cmocka_unit_test(as_many_rounds_may_be_disturbed_as_the_sign_test_allows),
         cmocka_unit_test(a_lower_median_alone_goes_before_nothing),
         cmocka_unit_test(the_order_of_what_was_tried_is_kept_for_its_batch),
+        cmocka_unit_test(cuts_that_cannot_be_are_not_known),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

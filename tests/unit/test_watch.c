@@ -168,7 +168,19 @@ static void of_more_ranks_than_there_may_be_connections_some_are_watched(void **
     link_close(&dies);
     assert_true(watch_verdict(watch, PATIENCE / 1000, &verdict));
     assert_int_equal(verdict.rank, MOST - 1);
+    assert_true(watch_has_room(watch));
     watch_leave(watch, NULL);
+    /* Of two one is. */
+    few.rlim_cur = few.rlim_max = HUBS * LINK_ADDRESSES + 240 + 1;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    memset(places, 0, sizeof(places));
+    play(5);
+    play(6);
+    watch = start(&comm, 0, 7);
+    assert_false(watch_has_room(watch));
+    watch_leave(watch, NULL);
+    link_close(&played[5]);
+    link_close(&played[6]);
     (void)state;
 }
 
@@ -438,7 +450,7 @@ static void who_starts_goes_on_when_it_is_watched(void **state)
     memcpy(welcome.token, places[0].token, sizeof(places[0].token));
     link_send(&link, &welcome);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_true(atomic_load(&settled));
+    assert_true(atomic_load(&settled) && watch->settled);
     watch_leave(watch, NULL);
     link_close(&link);
     close(holder);
