@@ -5,6 +5,8 @@
 #ifndef TASUKI_KERNELS_CUDA_LAUNCH_DENSE_H
 #define TASUKI_KERNELS_CUDA_LAUNCH_DENSE_H
 
+enum cuda_activation { CUDA_NOT_ACTIVATED, CUDA_RECTIFIED, CUDA_GELU_BY_ERF, CUDA_GELU_BY_TANH };
+
 /* A product of matrices by cuBLASLt: y = f(alpha A B + beta c + bias), of shapes [m, n], [m, k],
  * [k, n] and [n]; a transposed operand is stored [k, m] or [n, k]. 'lda' elements are between
  * two rows as stored. There is a stack of them along 'rank' axes, where A, B and y go on by so
@@ -13,10 +15,12 @@
  */
 struct cuda_matmul {
     int64_t m, n, k, lda, ldb, ldy;
+    int64_t ldkept;                         /* of what f is given, in no stack; 0: it is not kept */
     int64_t dim[CUDA_RANK], step_a[CUDA_RANK], step_b[CUDA_RANK], step_y[CUDA_RANK];
     double alpha;
     int rank, trans_a, trans_b;
-    int bias, relu;                         /* is there a bias; f is a ReLU */
+    int bias;                               /* is there one? */
+    enum cuda_activation activation;        /* f */
     int tf32;                               /* factors may be rounded to 10 bits */
     enum cuda_narrow narrow, narrow_y;      /* A and B, and y, c and the bias */
 };
@@ -25,7 +29,7 @@ struct cuda_matmul {
 struct cuda_matmul_args {
     const void *a, *b, *bias;
     const void *c;                          /* as y is; NULL: y itself */
-    void *y;
+    void *y, *kept;                         /* of one type */
     double beta;
     void *workspace;
 };

@@ -135,14 +135,22 @@ static int choose(struct cuda_kernel *k, const struct cuda_matmul *w)
     return 0;
 }
 
-/* The same, but without what comes after the product where cuBLASLt cannot do both at once. */
+/* The same, but without what comes after the product where cuBLASLt cannot do all at once: without
+ * the activation first, then without the bias.
+ */
 static int choose_any(struct cuda_kernel *k, struct cuda_matmul *w)
 {
     if (choose(k, w) == 0)
         return 0;
-    if (k->failed || (!w->bias && !w->relu))
+    if (!k->failed && w->activation) {
+        w->activation = CUDA_NOT_ACTIVATED;
+        w->ldkept = 0;
+        if (choose(k, w) == 0)
+            return 0;
+    }
+    if (k->failed || !w->bias)
         return -1;
-    w->bias = w->relu = 0;
+    w->bias = 0;
     return choose(k, w);
 }
 
@@ -295,6 +303,17 @@ static int run_bias_first(const struct cuda_kernel *k, struct stream *stream,
     return run_steps(k, stream, args, true, err);
 }
 
+/* All at once. */
+static int run_activated(const struct cuda_kernel *k, struct stream *stream,
+                         const struct kernel_args *args, struct err *err)
+{
+    struct cuda_matmul_args r = operands(k, args);
+
+    r.bias = has_input(k, 2) ? args->inputs[2] : NULL;
+    r.kept = has_output(k, 1) ? args->outputs[1] : NULL;
+    return k->device->cuda->matmul(stream->cuda, k->products[0], &r, err);
+}
+
 static enum cuda_function function_of(enum ref_activation activation)
 {
     switch (activation) {
@@ -311,6 +330,23 @@ static enum cuda_function function_of(enum ref_activation activation)
     }
 }
 
+/* What cuBLASLt may do behind the product. Of a ReLU it would keep bits, which nobody wants. */
+static enum cuda_activation behind(const struct cuda_kernel *k)
+{
+    bool kept = has_output(k, 1);
+
+    switch (k->digest->activation) {
+    case REF_RELU:
+        return kept ? CUDA_NOT_ACTIVATED : CUDA_RECTIFIED;
+    case REF_GELU:
+        return CUDA_GELU_BY_ERF;
+    case REF_GELU_TANH:
+        return CUDA_GELU_BY_TANH;
+    default:
+        return CUDA_NOT_ACTIVATED;
+    }
+}
+
 static int make_linear(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     const struct kernel *d = k->digest;
@@ -319,7 +355,8 @@ static int make_linear(struct cuda_kernel *k, const struct graph *graph, int nod
 
     (void)graph, (void)node;
     w.bias = bias;
-    /* cuBLASLt's ReLU is a maximum, which may make 0 of a NaN: it is not used. */
+    w.activation = behind(k);
+    w.ldkept = w.activation && kept ? w.ldy : 0;
     if (!cuda_is_f32(k) || choose_any(k, &w))
         return -1;
     k->launch.pointwise = (struct cuda_pointwise){
@@ -330,10 +367,11 @@ static int make_linear(struct cuda_kernel *k, const struct graph *graph, int nod
         .narrow = k->narrow, .narrow_out = k->narrow,
     };
     activated = !kept && d->activation == REF_NONE;
-    k->run = w.bias != bias ? run_bias_first
-             : !activated   ? run_then_activate
-             : bias         ? run_with_bias
-                            : run_product;
+    k->run = w.activation     ? run_activated
+             : w.bias != bias ? run_bias_first
+             : !activated     ? run_then_activate
+             : bias           ? run_with_bias
+                              : run_product;
     k->accumulates = d->activation == REF_NONE && activated && w.bias == bias;
     return 0;
 }

@@ -634,6 +634,30 @@ scales() {
     done
 }
 
+@test "an activation is part of a product where a small one shows that it is the same" {
+    local network words
+    for network in transformer causal mlp; do
+        take_small $network
+        model="${model/ -q/} --stages 1 --micro-batches 2"
+        "$TASUKI" train $model --log cpu -q
+        for words in "" erf rough drops-nan no-activations; do
+            TASUKI_FAKE_CUBLASLT=$words run on_fake "$TASUKI" train $model --device cuda --log "$network-$words" -v
+            echo "$output"
+            [ "$status" -eq 0 ]
+            same_curve "$network-$words" cpu
+            case $network-$words in
+            transformer-erf) [[ "$output" == *"GELU+AUX+BIAS float32 "*e-0?" (erf) 0.00047 (tanh)"* ]] ;;
+            causal-) [[ "$output" == *"GELU+AUX+BIAS float32 0.00047 (erf) "*e-0?" (tanh)"* ]] ;;
+            causal-rough) [[ "$output" == *"GELU+AUX+BIAS float32 0.02 (erf) 0.021 (tanh)"* ]] ;;
+            mlp-) [[ "$output" == *"RELU+BIAS float32 0"* ]] ;;
+            mlp-drops-nan) [[ "$output" == *"RELU+BIAS float32 inf"* ]] ;;
+            mlp-no-activations) [[ "$output" == *"RELU+BIAS float32 none"* ]] ;;
+            esac
+        done
+        rm cpu
+    done
+}
+
 @test "a network trained on a GPU has the curve of the CPU" {
     "$TASUKI" train $model --log cpu.jsonl --stages 1 --micro-batches 2
     TASUKI_FAKE_SEED=$RANDOM on_fake "$TASUKI" train $model --device cuda --log cuda.jsonl \
