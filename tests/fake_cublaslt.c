@@ -2,7 +2,7 @@
 /* A stand-in for cuBLASLt on top of fake_cuda.c: products are computed by the host, in order
  * with the stream, summed in double. Whatever it does not know, or the library would not take,
  * ends the process with a message. TASUKI_FAKE_CUBLASLT has words for what it might be like: its
- * GELU is that of "erf", or "rough", its ReLU "drops-nan", and it has "no-activations".
+ * GELU is that of "erf", or "rough", its ReLU "drops-nan"; it has "no-activations", "no-sums".
  */
 #include "config.h"
 
@@ -45,8 +45,8 @@ struct layout {
 struct desc {
     cublasLtEpilogue_t epilogue;
     bool trans_a, trans_b, relu, gelu, kept, bias, trans_a_set, trans_b_set, tf32;
-    const void *bias_at;
-    void *kept_at;
+    bool sums_a, sums_b;
+    void *bias_at, *kept_at;            /* or of sums */
     int64_t kept_ld;
     int32_t kept_type;
 };
@@ -222,8 +222,11 @@ static void set_epilogue(struct desc *d, const void *value, size_t bytes)
     d->bias = epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS ||
               epilogue == CUBLASLT_EPILOGUE_GELU_BIAS ||
               epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    REQUIRE(epilogue == CUBLASLT_EPILOGUE_DEFAULT || d->relu || d->gelu || d->bias, "epilogue %d",
-            (int)epilogue);
+    d->sums_a = epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    d->sums_b = epilogue == CUBLASLT_EPILOGUE_BGRADB;
+    REQUIRE(epilogue == CUBLASLT_EPILOGUE_DEFAULT || d->relu || d->gelu || d->bias || d->sums_a ||
+                d->sums_b,
+            "epilogue %d", (int)epilogue);
 }
 
 static bool set_kept(struct desc *d, cublasLtMatmulDescAttributes_t attribute, const void *value,
@@ -360,7 +363,10 @@ static bool same_desc(const struct desc *a, const struct desc *b)
 /* Without GPU memory yet: what is kept is as aligned as it is said to be. */
 static void check_epilogue(const struct desc *desc, const struct layout *d)
 {
-    REQUIRE(!desc->bias || desc->bias_at, "a bias that is nowhere");
+    bool sums = desc->sums_a || desc->sums_b;
+
+    REQUIRE(!(desc->bias || sums) || desc->bias_at, "a bias, or sums, that are nowhere");
+    REQUIRE(!sums || d->count == 1, "sums of a batch");
     if (!desc->kept) {
         REQUIRE(!desc->kept_at && !desc->kept_ld, "a place for what is not kept");
         return;
@@ -409,7 +415,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     /* The library has its own reasons; whoever calls has to have a way without. */
     if ((chosen->c.columns == 1 && (chosen->desc.bias || is_activated(&chosen->desc))) ||
         (chosen->c.columns == 2 && is_activated(&chosen->desc)) ||
-        (is_like("no-activations") && is_activated(&chosen->desc))) {
+        (is_like("no-activations") && is_activated(&chosen->desc)) ||
+        ((chosen->desc.sums_a || chosen->desc.sums_b) &&
+         (is_like("no-sums") || chosen->c.columns == 1))) {
         *n = 0;
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
@@ -458,18 +466,41 @@ static size_t element_bytes(const struct layout *l)
     return is_narrow(l) ? 2 : 4;
 }
 
+static double left(const struct product *p, int64_t batch, int64_t row, int64_t i)
+{
+    return element(&p->a, p->at_a, batch * p->a.step +
+                                       (p->desc.trans_a ? row * p->a.ld + i : i * p->a.ld + row));
+}
+
+static double right(const struct product *p, int64_t batch, int64_t i, int64_t column)
+{
+    return element(&p->b, p->at_b, batch * p->b.step + (p->desc.trans_b ? i * p->b.ld + column
+                                                                        : column * p->b.ld + i));
+}
+
 static double dot(const struct product *p, int64_t batch, int64_t row, int64_t column)
 {
-    int64_t a = batch * p->a.step, b = batch * p->b.step;
     int64_t depth = columns_of(&p->a, p->desc.trans_a);
     double sum = 0;
 
     for (int64_t i = 0; i < depth; i++)
-        sum += element(&p->a, p->at_a,
-                       a + (p->desc.trans_a ? row * p->a.ld + i : i * p->a.ld + row)) *
-               element(&p->b, p->at_b,
-                       b + (p->desc.trans_b ? i * p->b.ld + column : column * p->b.ld + i));
+        sum += left(p, batch, row, i) * right(p, batch, i, column);
     return sum;
+}
+
+/* Of what, as it is multiplied, along what is summed over anyway. */
+static void run_sums(const struct product *p)
+{
+    int64_t n = p->desc.sums_a ? p->d.rows : p->d.columns;
+    int64_t depth = columns_of(&p->a, p->desc.trans_a);
+
+    for (int64_t k = 0; k < n; k++) {
+        double sum = 0;
+
+        for (int64_t i = 0; i < depth; i++)
+            sum += p->desc.sums_a ? left(p, 0, k, i) : right(p, 0, i, k);
+        put_element(&p->d, p->desc.bias_at, k, (float)sum);
+    }
 }
 
 static double activated(const struct desc *d, double x)
@@ -490,6 +521,8 @@ static void run_product(void *argument)
     const struct product *p = argument;
 
     memset(p->workspace, 0xff, WORKSPACE);
+    if (p->desc.sums_a || p->desc.sums_b)
+        run_sums(p);
     for (int64_t batch = 0; batch < p->d.count; batch++)
         for (int64_t column = 0; column < p->d.columns; column++)
             for (int64_t row = 0; row < p->d.rows; row++) {
@@ -528,9 +561,11 @@ static void check_product(const struct product *p, const struct chosen *chosen,
     check_operand("B", p->at_b, &p->b, chosen->alignment[1]);
     check_operand("C", p->at_c, &p->c, chosen->alignment[2]);
     check_operand("D", p->at_d, &p->d, chosen->alignment[3]);
-    REQUIRE(!p->desc.bias ||
-                fake_on_gpu(p->desc.bias_at, (size_t)p->d.rows * element_bytes(&p->d)),
-            "the bias is not on the GPU");
+    REQUIRE(!(p->desc.bias || p->desc.sums_a || p->desc.sums_b) ||
+                fake_on_gpu(p->desc.bias_at,
+                            (size_t)(p->desc.sums_b ? p->d.columns : p->d.rows) *
+                                element_bytes(&p->d)),
+            "the bias, or where sums go, is not on the GPU");
     check_epilogue(&p->desc, &p->d);
     REQUIRE(!p->desc.kept ||
                 fake_on_gpu(p->desc.kept_at, (size_t)((p->d.columns - 1) * p->desc.kept_ld +

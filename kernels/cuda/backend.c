@@ -57,6 +57,9 @@ static void device_close(struct device *device)
                  device->n_fallbacks == 1 ? "" : "s", device->fallbacks);
     if (device->n_recordings)
         log_debug("cuda: %d graphs, launched %d times", device->n_recordings, device->n_replays);
+    if (device->n_sums && device->cuda != &cuda_absent)
+        log_debug("cuda: %d gradient%s of biases by products", device->n_sums,
+                  device->n_sums == 1 ? "" : "s");
     say_tensor_cores(device);
     say_activations(device);
     cuda_chains_close(device);

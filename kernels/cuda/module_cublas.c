@@ -99,19 +99,25 @@ static int describe_matrices(struct cuda_product *p, struct err *err)
 /* It has one GELU: which that is nobody but a trial says. */
 static cublasLtEpilogue_t epilogue_of(const struct cuda_matmul *w)
 {
+    bool bias = w->bias == CUDA_BIAS;
+
     switch (w->activation) {
     case CUDA_RECTIFIED:
-        return w->bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+        return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
     case CUDA_GELU_BY_ERF:
     case CUDA_GELU_BY_TANH:
         if (w->ldkept)
-            return w->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-        return w->bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+            return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+        return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
     default:
-        return w->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+        return w->bias == CUDA_SUMS_OF_A   ? CUBLASLT_EPILOGUE_BGRADB
+               : w->bias == CUDA_SUMS_OF_B ? CUBLASLT_EPILOGUE_BGRADA
+               : bias                      ? CUBLASLT_EPILOGUE_BIAS
+                                           : CUBLASLT_EPILOGUE_DEFAULT;
     }
 }
 
+/* 'bias' is read, or where sums are written. */
 static int point_at(const struct cuda_product *p, const void *bias, const void *kept,
                     struct err *err)
 {
@@ -406,7 +412,8 @@ static int run_last_axis(cudaStream_t stream, const struct cuda_product *p,
     void *workspace = p->workspace ? cuda_workspace(r->workspace) : NULL;
 
     if (((uintptr_t)r->a | (uintptr_t)r->b | (uintptr_t)c |
-         (uintptr_t)r->bias | (uintptr_t)r->kept | (uintptr_t)r->y) % p->alignment)
+         (uintptr_t)r->bias | (uintptr_t)r->kept | (uintptr_t)r->sums | (uintptr_t)r->y) %
+        p->alignment)
         return err_set(err, "GPU %s: an operand of a product is not aligned to %u bytes",
                        p->device->address, p->alignment);
     CUBLAS_CHECK(p->device,
@@ -453,7 +460,7 @@ int cuda_matmul_run(struct cuda_stream *stream, const struct cuda_product *produ
 {
     int64_t n = products_before_last(&product->what);
 
-    if (point_at(product, args->bias, args->kept, err))
+    if (point_at(product, args->sums ? args->sums : args->bias, args->kept, err))
         return -1;
     for (int64_t i = 0; i < n; i++) {
         struct cuda_matmul_args r = operands_of(&product->what, args, i);

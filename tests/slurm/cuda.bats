@@ -658,6 +658,25 @@ scales() {
     done
 }
 
+@test "the gradient of a bias is part of the product that makes that of the weights" {
+    local network precision
+    for network in transformer causal mlp tied; do
+        take_small $network
+        model="${model/ -q/} --stages 1 --micro-batches 4 --device cuda"
+        for precision in float32 bf16 fp16; do
+            TASUKI_FAKE_CUBLASLT=no-sums run on_fake "$TASUKI" train $model --precision $precision --log apart -v
+            [ "$status" -eq 0 ]
+            [[ "$output" != *"of biases by products"* ]]
+            run on_fake "$TASUKI" train $model --precision $precision --log joined -v
+            echo "$output"
+            [ "$status" -eq 0 ]
+            [[ "$output" =~ cuda:\ [1-9][0-9]*\ gradients?\ of\ biases\ by\ products ]]
+            same_curve joined apart
+            rm apart joined
+        done
+    done
+}
+
 @test "a network trained on a GPU has the curve of the CPU" {
     "$TASUKI" train $model --log cpu.jsonl --stages 1 --micro-batches 2
     TASUKI_FAKE_SEED=$RANDOM on_fake "$TASUKI" train $model --device cuda --log cuda.jsonl \

@@ -316,6 +316,85 @@ static void activations_are_those_of_the_library_where_it_has_the_same(void **st
     unsetenv("TASUKI_FAKE_CUBLASLT");
 }
 
+/* Of rows of b, as y's gradients are. */
+static void check_sums(const struct run_graph *run, const struct shape *b, const double *before)
+{
+    int64_t n = b->dim[b->rank - 1], rows = shape_elements(b) / n;
+    double *dz = filled(b, 2), *sums = mem_new((size_t)n, sizeof(*sums));
+
+    for (int64_t i = 0; i < rows * n; i++)
+        sums[i % n] += dz[i];
+    compare(run, KEPT, sums, before, "sums", 1e-5);
+    free(sums);
+    free(dz);
+}
+
+/* A real library need not have them of float32. */
+static bool has_sums(const struct graph *graph)
+{
+    struct err err = { 0 };
+    struct run_graph *run = run_graph_new(backend_find("cuda"), graph, &err);
+
+    if (!run && (dlsym(RTLD_DEFAULT, "tasuki_fake_epilogue") || !strstr(err.text, "sums beside")))
+        fail_msg("%s", err.text);
+    if (!run)
+        print_message("# %s\n", err.text);
+    run_graph_free(run);
+    return run != NULL;
+}
+
+static void compare_wgrad(struct graph *graph, const struct graph *single, const struct form *form)
+{
+    struct run_graph *cuda = start("cuda", graph), *reference = start("reference", single);
+    double *expected = mem_new((size_t)shape_elements(&form->y), sizeof(*expected));
+    double *before = filled(&graph->values[KEPT].shape, 5);
+    struct err err = { 0 };
+
+    assert_int_equal(run_graph_nodes(reference, 0, 1, &err), 0);
+    assert_int_equal(run_graph_nodes(cuda, 0, 1, &err), 0);
+    run_graph_get(reference, Y, expected);
+    compare(cuda, Y, expected, NULL, form->op, 1e-5);
+    check_sums(cuda, &form->b, NULL);
+    assert_true(cuda->backend->kernel_accumulates(cuda->kernels[0]));
+    run_graph_set(cuda, KEPT, before);
+    add_result(cuda);
+    check_sums(cuda, &form->b, before);
+    free(before);
+    free(expected);
+    run_graph_free(cuda);
+    run_graph_free(reference);
+}
+
+static void check_wgrad(const struct shape *a, const struct shape *b, bool transposed)
+{
+    int64_t k = a->dim[a->rank - 1], n = b->dim[b->rank - 1];
+    struct form form = { .op = "LinearWgrad", .a = *a, .b = *b, .y = SHAPE(k, n) };
+    struct graph *graph, *single;
+
+    if (transposed)
+        form = (struct form){ .op = "LinearWgrad", .a = *a, .b = *b, .y = SHAPE(n, k),
+                              .flag = "transB" };
+    single = build(&form);
+    form.kept = true;
+    graph = build(&form);
+    graph->values[KEPT].shape = (struct shape)SHAPE(n);
+    if (has_sums(graph))
+        compare_wgrad(graph, single, &form);
+    graph_free(graph);
+    graph_free(single);
+}
+
+static void gradients_of_a_bias_are_made_beside_those_of_the_weights(void **state)
+{
+    (void)state;
+    skip_without_gpu();
+    for (int i = 0; i < 2; i++) {
+        check_wgrad(&(struct shape)SHAPE(9, 3), &(struct shape)SHAPE(9, 4), i);
+        check_wgrad(&(struct shape)SHAPE(2, 5, 16), &(struct shape)SHAPE(2, 5, 70), i);
+        check_wgrad(&(struct shape)SHAPE(1, 8), &(struct shape)SHAPE(1, 8), i);
+    }
+}
+
 static void a_row_is_added_to_a_product(void **state)
 {
     static const struct form forms[] = {
@@ -336,6 +415,7 @@ int main(void)
         cmocka_unit_test(gradients_of_a_linear_are_added_up),
         cmocka_unit_test(linears_of_one_row_have_all_that_others_have),
         cmocka_unit_test(activations_are_those_of_the_library_where_it_has_the_same),
+        cmocka_unit_test(gradients_of_a_bias_are_made_beside_those_of_the_weights),
         cmocka_unit_test(a_row_is_added_to_a_product),
     };
 
