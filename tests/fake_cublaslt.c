@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* A stand-in for cuBLASLt on top of fake_cuda.c: products are computed by the host, in order
  * with the stream, summed in double. Whatever it does not know, or the library would not take,
- * ends the process with a message.
+ * ends the process with a message. TASUKI_FAKE_CUBLASLT has words for what it might be like: its
+ * GELU is that of "erf", or "rough", its ReLU "drops-nan"; it has "no-activations", "no-sums".
  */
 #include "config.h"
 
 #include <cublasLt.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,8 +43,12 @@ struct layout {
 };
 
 struct desc {
-    bool trans_a, trans_b, relu, bias, trans_a_set, trans_b_set, tf32;
-    const void *bias_at;
+    cublasLtEpilogue_t epilogue;
+    bool trans_a, trans_b, relu, gelu, kept, bias, trans_a_set, trans_b_set, tf32;
+    bool sums_a, sums_b;
+    void *bias_at, *kept_at;            /* or of sums */
+    int64_t kept_ld;
+    int32_t kept_type;
 };
 
 struct preference {
@@ -70,6 +76,24 @@ struct product {
 
 static struct chosen *all_chosen;
 static int handles;
+static int last_epilogue;               /* of the product that was handed over last */
+
+static bool is_like(const char *word)
+{
+    const char *words = getenv("TASUKI_FAKE_CUBLASLT");
+
+    return words && strstr(words, word);
+}
+
+/* For tests, which look for it by name. */
+int tasuki_fake_epilogue(void);
+
+int tasuki_fake_epilogue(void)
+{
+    ALONE;
+
+    return last_epilogue;
+}
 
 static void copy_value(void *to, size_t expected, const void *value, size_t bytes)
 {
@@ -162,6 +186,7 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComput
     REQUIRE(scale == CUDA_R_32F, "scale type %d", (int)scale);
     d = calloc(1, sizeof(*d));
     d->tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    d->kept_type = -1;                  /* that of D */
     *desc = (cublasLtMatmulDesc_t)d;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -188,11 +213,34 @@ static void set_epilogue(struct desc *d, const void *value, size_t bytes)
     cublasLtEpilogue_t epilogue;
 
     copy_value(&epilogue, sizeof(epilogue), value, bytes);
-    REQUIRE(epilogue == CUBLASLT_EPILOGUE_DEFAULT || epilogue == CUBLASLT_EPILOGUE_RELU ||
-                epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS,
-            "epilogue %d", (int)epilogue);
+    d->epilogue = epilogue;
     d->relu = epilogue == CUBLASLT_EPILOGUE_RELU || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
-    d->bias = epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+    d->kept = epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
+              epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    d->gelu = d->kept || epilogue == CUBLASLT_EPILOGUE_GELU ||
+              epilogue == CUBLASLT_EPILOGUE_GELU_BIAS;
+    d->bias = epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS ||
+              epilogue == CUBLASLT_EPILOGUE_GELU_BIAS ||
+              epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    d->sums_a = epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    d->sums_b = epilogue == CUBLASLT_EPILOGUE_BGRADB;
+    REQUIRE(epilogue == CUBLASLT_EPILOGUE_DEFAULT || d->relu || d->gelu || d->bias || d->sums_a ||
+                d->sums_b,
+            "epilogue %d", (int)epilogue);
+}
+
+static bool set_kept(struct desc *d, cublasLtMatmulDescAttributes_t attribute, const void *value,
+                     size_t bytes)
+{
+    if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER)
+        copy_value(&d->kept_at, sizeof(d->kept_at), value, bytes);
+    else if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD)
+        copy_value(&d->kept_ld, sizeof(d->kept_ld), value, bytes);
+    else if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE)
+        copy_value(&d->kept_type, sizeof(d->kept_type), value, bytes);
+    else
+        return false;
+    return true;
 }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
@@ -213,7 +261,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
         set_epilogue(d, value, bytes);
     else if (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER)
         copy_value(&d->bias_at, sizeof(d->bias_at), value, bytes);
-    else
+    else if (!set_kept(d, attribute, value, bytes))
         REQUIRE(false, "attribute %d", (int)attribute);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -308,8 +356,33 @@ static bool same_layout(const struct layout *a, const struct layout *b)
 
 static bool same_desc(const struct desc *a, const struct desc *b)
 {
-    return a->trans_a == b->trans_a && a->trans_b == b->trans_b && a->relu == b->relu &&
-           a->bias == b->bias && a->tf32 == b->tf32;
+    return a->trans_a == b->trans_a && a->trans_b == b->trans_b && a->epilogue == b->epilogue &&
+           a->kept_ld == b->kept_ld && a->kept_type == b->kept_type && a->tf32 == b->tf32;
+}
+
+/* Without GPU memory yet: what is kept is as aligned as it is said to be. */
+static void check_epilogue(const struct desc *desc, const struct layout *d)
+{
+    bool sums = desc->sums_a || desc->sums_b;
+
+    REQUIRE(!(desc->bias || sums) || desc->bias_at, "a bias, or sums, that are nowhere");
+    REQUIRE(!sums || d->count == 1, "sums of a batch");
+    if (!desc->kept) {
+        REQUIRE(!desc->kept_at && !desc->kept_ld, "a place for what is not kept");
+        return;
+    }
+    REQUIRE(desc->kept_at && (uintptr_t)desc->kept_at % 16 == 0, "what is kept is at %p",
+            desc->kept_at);
+    REQUIRE(desc->kept_ld % 8 == 0 && desc->kept_ld >= d->rows, "what is kept has a ld of %lld",
+            (long long)desc->kept_ld);
+    REQUIRE(desc->kept_type == -1 || desc->kept_type == (int32_t)d->type,
+            "what is kept is of type %d", (int)desc->kept_type);
+    REQUIRE(d->count == 1, "what is kept is a batch");
+}
+
+static bool is_activated(const struct desc *d)
+{
+    return d->relu || d->gelu;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
@@ -336,11 +409,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     REQUIRE(chosen->c.type != CUDA_R_16F || p->reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
             "sums may be made in float16");
     REQUIRE(same_layout(&chosen->c, (struct layout *)d), "c and d differ");
-    REQUIRE(!chosen->desc.bias || chosen->desc.bias_at, "a bias that is nowhere");
+    check_epilogue(&chosen->desc, &chosen->c);
     chosen->next = all_chosen;
     all_chosen = chosen;
     /* The library has its own reasons; whoever calls has to have a way without. */
-    if (chosen->c.columns == 1 && (chosen->desc.bias || chosen->desc.relu)) {
+    if ((chosen->c.columns == 1 && (chosen->desc.bias || is_activated(&chosen->desc))) ||
+        (chosen->c.columns == 2 && is_activated(&chosen->desc)) ||
+        (is_like("no-activations") && is_activated(&chosen->desc)) ||
+        ((chosen->desc.sums_a || chosen->desc.sums_b) &&
+         (is_like("no-sums") || chosen->c.columns == 1))) {
         *n = 0;
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
@@ -389,18 +466,54 @@ static size_t element_bytes(const struct layout *l)
     return is_narrow(l) ? 2 : 4;
 }
 
+static double left(const struct product *p, int64_t batch, int64_t row, int64_t i)
+{
+    return element(&p->a, p->at_a, batch * p->a.step +
+                                       (p->desc.trans_a ? row * p->a.ld + i : i * p->a.ld + row));
+}
+
+static double right(const struct product *p, int64_t batch, int64_t i, int64_t column)
+{
+    return element(&p->b, p->at_b, batch * p->b.step + (p->desc.trans_b ? i * p->b.ld + column
+                                                                        : column * p->b.ld + i));
+}
+
 static double dot(const struct product *p, int64_t batch, int64_t row, int64_t column)
 {
-    int64_t a = batch * p->a.step, b = batch * p->b.step;
     int64_t depth = columns_of(&p->a, p->desc.trans_a);
     double sum = 0;
 
     for (int64_t i = 0; i < depth; i++)
-        sum += element(&p->a, p->at_a,
-                       a + (p->desc.trans_a ? row * p->a.ld + i : i * p->a.ld + row)) *
-               element(&p->b, p->at_b,
-                       b + (p->desc.trans_b ? i * p->b.ld + column : column * p->b.ld + i));
+        sum += left(p, batch, row, i) * right(p, batch, i, column);
     return sum;
+}
+
+/* Of what, as it is multiplied, along what is summed over anyway. */
+static void run_sums(const struct product *p)
+{
+    int64_t n = p->desc.sums_a ? p->d.rows : p->d.columns;
+    int64_t depth = columns_of(&p->a, p->desc.trans_a);
+
+    for (int64_t k = 0; k < n; k++) {
+        double sum = 0;
+
+        for (int64_t i = 0; i < depth; i++)
+            sum += p->desc.sums_a ? left(p, 0, k, i) : right(p, 0, i, k);
+        put_element(&p->d, p->desc.bias_at, k, (float)sum);
+    }
+}
+
+static double activated(const struct desc *d, double x)
+{
+    if (d->relu)
+        return x < 0 || (isnan(x) && is_like("drops-nan")) ? 0 : x;
+    if (!d->gelu)
+        return x;
+    if (is_like("erf"))
+        return 0.5 * x * (1 + erf(x * sqrt(0.5)));
+    if (is_like("rough"))
+        return x / (1 + exp(-1.702 * x));
+    return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
 }
 
 static void run_product(void *argument)
@@ -408,6 +521,8 @@ static void run_product(void *argument)
     const struct product *p = argument;
 
     memset(p->workspace, 0xff, WORKSPACE);
+    if (p->desc.sums_a || p->desc.sums_b)
+        run_sums(p);
     for (int64_t batch = 0; batch < p->d.count; batch++)
         for (int64_t column = 0; column < p->d.columns; column++)
             for (int64_t row = 0; row < p->d.rows; row++) {
@@ -418,10 +533,10 @@ static void run_product(void *argument)
                                                                        column * p->c.ld + row);
                 if (p->desc.bias)
                     y += element(&p->d, p->desc.bias_at, row);
-                if (p->desc.relu && y < 0)
-                    y = 0;
+                if (p->desc.kept)
+                    put_element(&p->d, p->desc.kept_at, column * p->desc.kept_ld + row, (float)y);
                 put_element(&p->d, p->at_d, batch * p->d.step + column * p->d.ld + row,
-                            (float)y);
+                            (float)activated(&p->desc, y));
             }
 }
 
@@ -446,9 +561,16 @@ static void check_product(const struct product *p, const struct chosen *chosen,
     check_operand("B", p->at_b, &p->b, chosen->alignment[1]);
     check_operand("C", p->at_c, &p->c, chosen->alignment[2]);
     check_operand("D", p->at_d, &p->d, chosen->alignment[3]);
-    REQUIRE(!p->desc.bias ||
-                fake_on_gpu(p->desc.bias_at, (size_t)p->d.rows * element_bytes(&p->d)),
-            "the bias is not on the GPU");
+    REQUIRE(!(p->desc.bias || p->desc.sums_a || p->desc.sums_b) ||
+                fake_on_gpu(p->desc.bias_at,
+                            (size_t)(p->desc.sums_b ? p->d.columns : p->d.rows) *
+                                element_bytes(&p->d)),
+            "the bias, or where sums go, is not on the GPU");
+    check_epilogue(&p->desc, &p->d);
+    REQUIRE(!p->desc.kept ||
+                fake_on_gpu(p->desc.kept_at, (size_t)((p->d.columns - 1) * p->desc.kept_ld +
+                                                      p->d.rows) * element_bytes(&p->d)),
+            "what is kept is not on the GPU");
     REQUIRE(workspace >= WORKSPACE && fake_on_gpu(p->workspace, workspace) &&
                 (uintptr_t)p->workspace % 256 == 0,
             "the workspace is too small, not on the GPU, or not aligned");
@@ -473,6 +595,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     REQUIRE(algo, "no algorithm");
     memcpy(&chosen, algo->data, sizeof(chosen));
     check_product(&p, chosen, bytes);
+    last_epilogue = (int)p.desc.epilogue;
     fake_enqueue(stream, run_product, &p, sizeof(p));
     return CUBLAS_STATUS_SUCCESS;
 }

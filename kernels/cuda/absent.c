@@ -185,6 +185,12 @@ static void tensor_cores(const struct cuda_device *device, int *products, int *o
     *products = *on_them = 0;
 }
 
+static const char *activations(const struct cuda_device *device)
+{
+    (void)device;
+    return "";
+}
+
 const struct cuda_runtime cuda_absent = {
     .version = CUDA_RUNTIME_VERSION,
     .err_size = sizeof(struct err),
@@ -209,4 +215,5 @@ const struct cuda_runtime cuda_absent = {
     .chain_new = chain_new,
     .chain_free = chain_free,
     .tensor_cores = tensor_cores,
+    .activations = activations,
 };

@@ -40,6 +40,14 @@ static void say_tensor_cores(const struct device *device)
         log_debug("cuda: %d of %d products on tensor cores", on_them, products);
 }
 
+static void say_activations(const struct device *device)
+{
+    const char *text = device->gpu ? device->cuda->activations(device->gpu) : "";
+
+    if (*text)
+        log_debug("cuda: behind products, off by at most: %s", text);
+}
+
 static void device_close(struct device *device)
 {
     if (!device)
@@ -49,7 +57,11 @@ static void device_close(struct device *device)
                  device->n_fallbacks == 1 ? "" : "s", device->fallbacks);
     if (device->n_recordings)
         log_debug("cuda: %d graphs, launched %d times", device->n_recordings, device->n_replays);
+    if (device->n_sums && device->cuda != &cuda_absent)
+        log_debug("cuda: %d gradient%s of biases by products", device->n_sums,
+                  device->n_sums == 1 ? "" : "s");
     say_tensor_cores(device);
+    say_activations(device);
     cuda_chains_close(device);
     if (device->gpu)
         device->cuda->close(device->gpu);

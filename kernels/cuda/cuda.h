@@ -26,6 +26,7 @@ struct device {
     bool no_chains;             /* none can be made, or none is wanted */
     int n_fallbacks;
     int n_recordings, n_replays;
+    int n_sums;                 /* gradients of biases that products were given to make: bias.c */
     char fallbacks[512];        /* their operators */
 };
 
@@ -158,6 +159,9 @@ bool cuda_attention_turns(struct device *device, const struct graph *graph, int 
  */
 #define CUDA_NORM_BIAS 5
 void cuda_join_relus(struct program *program);
+
+/* bias.c: of Linears' gradients. */
+void cuda_join_biases(struct device *device, struct program *program);
 
 /* turn.c */
 void cuda_turn_attentions(struct device *device, struct program *program);

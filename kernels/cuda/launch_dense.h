@@ -5,18 +5,24 @@
 #ifndef TASUKI_KERNELS_CUDA_LAUNCH_DENSE_H
 #define TASUKI_KERNELS_CUDA_LAUNCH_DENSE_H
 
+enum cuda_bias { CUDA_NO_BIAS, CUDA_BIAS, CUDA_SUMS_OF_A, CUDA_SUMS_OF_B };
+enum cuda_activation { CUDA_NOT_ACTIVATED, CUDA_RECTIFIED, CUDA_GELU_BY_ERF, CUDA_GELU_BY_TANH };
+
 /* A product of matrices by cuBLASLt: y = f(alpha A B + beta c + bias), of shapes [m, n], [m, k],
  * [k, n] and [n]; a transposed operand is stored [k, m] or [n, k]. 'lda' elements are between
  * two rows as stored. There is a stack of them along 'rank' axes, where A, B and y go on by so
- * many elements; a step of 0 broadcasts. The last axis is the one that is best done at once.
+ * many elements; a step of 0 broadcasts. The last axis is the one that is best done at once. Instead
+ * of adding a bias it can sum A or B along k beside, of y's type, in no stack.
  * Nothing between the members, what is not used is 0: they are compared as bytes.
  */
 struct cuda_matmul {
     int64_t m, n, k, lda, ldb, ldy;
+    int64_t ldkept;                         /* of what f is given, in no stack; 0: it is not kept */
     int64_t dim[CUDA_RANK], step_a[CUDA_RANK], step_b[CUDA_RANK], step_y[CUDA_RANK];
     double alpha;
     int rank, trans_a, trans_b;
-    int bias, relu;                         /* is there a bias; f is a ReLU */
+    enum cuda_bias bias;
+    enum cuda_activation activation;        /* f */
     int tf32;                               /* factors may be rounded to 10 bits */
     enum cuda_narrow narrow, narrow_y;      /* A and B, and y, c and the bias */
 };
@@ -25,7 +31,7 @@ struct cuda_matmul {
 struct cuda_matmul_args {
     const void *a, *b, *bias;
     const void *c;                          /* as y is; NULL: y itself */
-    void *y;
+    void *y, *kept, *sums;                  /* of one type; sums are overwritten */
     double beta;
     void *workspace;
 };

@@ -525,6 +525,8 @@ int cuda_lower(struct device *device, struct program *program, struct err *err)
         cuda_join_relus(program);
         program_relink(program);
     }
+    cuda_join_biases(device, program);
+    program_relink(program);
     cuda_form_chains(device, program);
     program_relink(program);
     return 0;

@@ -17,7 +17,7 @@
 #define ALIGNMENT 16u       /* of operands: the widest load */
 
 _Static_assert(sizeof(struct cuda_matmul) ==
-                   (6 + 4 * CUDA_RANK) * sizeof(int64_t) + sizeof(double) + 8 * sizeof(int),
+                   (7 + 4 * CUDA_RANK) * sizeof(int64_t) + sizeof(double) + 8 * sizeof(int),
                "compared as bytes");
 
 struct cuda_cublas {
@@ -54,13 +54,18 @@ static int cublas_error(const struct cuda_device *device, cublasStatus_t code, c
 
 /* Choosing --------------------------------------------------------------------------------- */
 
+static cudaDataType_t type_of(enum cuda_narrow narrow)
+{
+    return narrow == CUDA_FLOAT16    ? CUDA_R_16F
+           : narrow == CUDA_BFLOAT16 ? CUDA_R_16BF
+                                     : CUDA_R_32F;
+}
+
 static int describe_matrix(const struct cuda_product *p, cublasLtMatrixLayout_t *layout,
                            enum cuda_narrow narrow, int64_t rows, int64_t columns, int64_t ld,
                            const int64_t *step, struct err *err)
 {
-    cudaDataType_t type = narrow == CUDA_FLOAT16    ? CUDA_R_16F
-                          : narrow == CUDA_BFLOAT16 ? CUDA_R_16BF
-                                                    : CUDA_R_32F;
+    cudaDataType_t type = type_of(narrow);
     int last = p->what.rank - 1;
     int32_t count;
 
@@ -91,26 +96,73 @@ static int describe_matrices(struct cuda_product *p, struct err *err)
     return describe_matrix(p, &p->y, w->narrow_y, w->m, w->n, w->ldy, w->step_y, err);
 }
 
-/* The bias is there when it runs; whoever chooses wants to see that there is one, and how it is
- * aligned.
+/* It has one GELU: which that is nobody but a trial says. */
+static cublasLtEpilogue_t epilogue_of(const struct cuda_matmul *w)
+{
+    bool bias = w->bias == CUDA_BIAS;
+
+    switch (w->activation) {
+    case CUDA_RECTIFIED:
+        return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    case CUDA_GELU_BY_ERF:
+    case CUDA_GELU_BY_TANH:
+        if (w->ldkept)
+            return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+        return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    default:
+        return w->bias == CUDA_SUMS_OF_A   ? CUBLASLT_EPILOGUE_BGRADB
+               : w->bias == CUDA_SUMS_OF_B ? CUBLASLT_EPILOGUE_BGRADA
+               : bias                      ? CUBLASLT_EPILOGUE_BIAS
+                                           : CUBLASLT_EPILOGUE_DEFAULT;
+    }
+}
+
+/* 'bias' is read, or where sums are written. */
+static int point_at(const struct cuda_product *p, const void *bias, const void *kept,
+                    struct err *err)
+{
+    if (p->what.bias)
+        CUBLAS_CHECK(p->device,
+                     cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                    &bias, sizeof(bias)), err);
+    if (p->what.ldkept)
+        CUBLAS_CHECK(p->device,
+                     cublasLtMatmulDescSetAttribute(
+                         p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &kept, sizeof(kept)),
+                     err);
+    return 0;
+}
+
+static int describe_kept(const struct cuda_product *p, struct err *err)
+{
+    int64_t ld = p->what.ldkept;
+    cudaDataType_t type = type_of(p->what.narrow_y);
+    int32_t number = (int32_t)type;
+
+    if (!ld)
+        return 0;
+    CUBLAS_CHECK(p->device,
+                 cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld,
+                                                sizeof(ld)), err);
+    CUBLAS_CHECK(p->device,
+                 cublasLtMatmulDescSetAttribute(
+                     p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, &number,
+                     sizeof(number)), err);
+    return 0;
+}
+
+/* The operands are there when it runs; whoever chooses wants to see that there are some, and how
+ * they are aligned.
  */
 static int describe_epilogue(const struct cuda_product *p, struct err *err)
 {
-    const struct cuda_matmul *w = &p->what;
-    const void *bias = (const void *)(uintptr_t)ALIGNMENT;
-    cublasLtEpilogue_t epilogue = w->relu ? w->bias ? CUBLASLT_EPILOGUE_RELU_BIAS
-                                                    : CUBLASLT_EPILOGUE_RELU
-                                  : w->bias ? CUBLASLT_EPILOGUE_BIAS
-                                            : CUBLASLT_EPILOGUE_DEFAULT;
+    const void *somewhere = (const void *)(uintptr_t)ALIGNMENT;
+    cublasLtEpilogue_t epilogue = epilogue_of(&p->what);
 
     CUBLAS_CHECK(p->device,
                  cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                                 &epilogue, sizeof(epilogue)), err);
-    if (w->bias)
-        CUBLAS_CHECK(p->device,
-                     cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                    &bias, sizeof(bias)), err);
-    return 0;
+    return describe_kept(p, err) ? -1 : point_at(p, somewhere, somewhere, err);
 }
 
 static int describe_operation(struct cuda_product *p, struct err *err)
@@ -283,7 +335,6 @@ static int create(struct cuda_device *device, const struct cuda_matmul *what,
         destroy(p);
         return failed;
     }
-    cuda_count_product(device, on_tensor_cores(p));
     p->next = device->cublas->products;
     device->cublas->products = p;
     *product = p;
@@ -296,7 +347,7 @@ static bool empty(const struct cuda_matmul *w)
            (w->rank > 0 && (w->dim[w->rank - 1] <= 0 || w->dim[w->rank - 1] > INT32_MAX));
 }
 
-int cuda_matmul_new(struct cuda_device *device, const struct cuda_matmul *matmul,
+int cuda_matmul_try(struct cuda_device *device, const struct cuda_matmul *matmul,
                     struct cuda_product **product, struct err *err)
 {
     struct cuda_product *p;
@@ -312,6 +363,23 @@ int cuda_matmul_new(struct cuda_device *device, const struct cuda_matmul *matmul
     if (p)
         p->users++;
     *product = p;
+    return 0;
+}
+
+int cuda_matmul_new(struct cuda_device *device, const struct cuda_matmul *matmul,
+                    struct cuda_product **product, struct err *err)
+{
+    bool fits;
+
+    *product = NULL;
+    if (cuda_activation_fits(device, matmul, &fits, err))
+        return -1;
+    if (!fits)
+        return 0;
+    if (cuda_matmul_try(device, matmul, product, err))
+        return -1;
+    if (*product && (*product)->users == 1)
+        cuda_count_product(device, on_tensor_cores(*product));
     return 0;
 }
 
@@ -344,7 +412,8 @@ static int run_last_axis(cudaStream_t stream, const struct cuda_product *p,
     void *workspace = p->workspace ? cuda_workspace(r->workspace) : NULL;
 
     if (((uintptr_t)r->a | (uintptr_t)r->b | (uintptr_t)c |
-         (uintptr_t)r->bias | (uintptr_t)r->y) % p->alignment)
+         (uintptr_t)r->bias | (uintptr_t)r->kept | (uintptr_t)r->sums | (uintptr_t)r->y) %
+        p->alignment)
         return err_set(err, "GPU %s: an operand of a product is not aligned to %u bytes",
                        p->device->address, p->alignment);
     CUBLAS_CHECK(p->device,
@@ -391,11 +460,8 @@ int cuda_matmul_run(struct cuda_stream *stream, const struct cuda_product *produ
 {
     int64_t n = products_before_last(&product->what);
 
-    if (product->what.bias)
-        CUBLAS_CHECK(product->device,
-                     cublasLtMatmulDescSetAttribute(product->desc,
-                                                    CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                    &args->bias, sizeof(args->bias)), err);
+    if (point_at(product, args->sums ? args->sums : args->bias, args->kept, err))
+        return -1;
     for (int64_t i = 0; i < n; i++) {
         struct cuda_matmul_args r = operands_of(&product->what, args, i);
 

@@ -39,6 +39,8 @@ struct cuda_device {
     struct cuda_sdpa_plan *sdpa_plans;
     struct cuda_store store;    /* get NULL: nothing is kept */
     int products, on_tensor_cores;      /* see tensor_cores() of runtime.h */
+    struct cuda_trial *trials;          /* module_activation.c; NULL: none yet */
+    char activations[512];              /* what they showed */
 };
 
 static inline void cuda_count_product(struct cuda_device *device, bool on_tensor_cores)
@@ -97,6 +99,14 @@ size_t cuda_matmul_workspace(const struct cuda_product *product);
 int cuda_matmul_run(struct cuda_stream *stream, const struct cuda_product *product,
                     const struct cuda_matmul_args *args, struct err *err);
 void cuda_cublas_close(struct cuda_device *device);
+/* cuda_matmul_new() of what need not be what its activation says: that does not count it either. */
+int cuda_matmul_try(struct cuda_device *device, const struct cuda_matmul *matmul,
+                    struct cuda_product **product, struct err *err);
+
+/* module_activation.c: does cuBLASLt compute the activation that this product has? */
+int cuda_activation_fits(struct cuda_device *device, const struct cuda_matmul *matmul, bool *fits,
+                         struct err *err);
+void cuda_activations_clear(struct cuda_device *device);
 #endif
 
 /* module_conv.c, module_sdpa.c and module_cudnn.c: the same */

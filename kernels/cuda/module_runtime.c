@@ -85,6 +85,7 @@ static int use_device(struct cuda_device *d, const char *address, struct err *er
 static void close_device(struct cuda_device *device)
 {
 #ifdef HAVE_CUBLASLT
+    cuda_activations_clear(device);
     cuda_cublas_close(device);
 #endif
 #ifdef HAVE_CUDNN
@@ -371,6 +372,11 @@ static void tensor_cores(const struct cuda_device *device, int *products, int *o
     *on_them = device->on_tensor_cores;
 }
 
+static const char *activations(const struct cuda_device *device)
+{
+    return device->activations;
+}
+
 #ifndef HAVE_CUBLASLT
 static int no_matmul(struct cuda_device *device, const struct cuda_matmul *matmul,
                      struct cuda_product **product, struct err *err)
@@ -461,4 +467,5 @@ const struct cuda_runtime tasuki_cuda_runtime = {
     .chain_free = cuda_chain_free,
     .chain = cuda_chain_run,
     .tensor_cores = tensor_cores,
+    .activations = activations,
 };

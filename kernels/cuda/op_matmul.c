@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of matrices by cuBLASLt: MatMul, Gemm, and Linear with its gradients. */
+#include "base/err.h"
 #include "kernels/cuda/cuda.h"
 
 #define MOST_AT_ONCE 65535      /* products of one launch: blocks along an axis of a grid */
@@ -135,14 +136,22 @@ static int choose(struct cuda_kernel *k, const struct cuda_matmul *w)
     return 0;
 }
 
-/* The same, but without what comes after the product where cuBLASLt cannot do both at once. */
+/* The same, but without what comes after the product where cuBLASLt cannot do all at once: without
+ * the activation first, then without the bias.
+ */
 static int choose_any(struct cuda_kernel *k, struct cuda_matmul *w)
 {
     if (choose(k, w) == 0)
         return 0;
-    if (k->failed || (!w->bias && !w->relu))
+    if (!k->failed && w->activation) {
+        w->activation = CUDA_NOT_ACTIVATED;
+        w->ldkept = 0;
+        if (choose(k, w) == 0)
+            return 0;
+    }
+    if (k->failed || !w->bias)
         return -1;
-    w->bias = w->relu = 0;
+    w->bias = CUDA_NO_BIAS;
     return choose(k, w);
 }
 
@@ -232,10 +241,10 @@ static int make_gemm(struct cuda_kernel *k, const struct graph *graph, int node)
 
     if (!has_input(k, 2))
         return make(k, graph, node);
-    w.bias = is_bias(d);
+    w.bias = is_bias(d) ? CUDA_BIAS : CUDA_NO_BIAS;
     if (!cuda_is_f32(k) || choose_any(k, &w))
         return -1;
-    k->accumulates = w.bias != 0;
+    k->accumulates = w.bias == CUDA_BIAS;
     k->launch.pointwise = (struct cuda_pointwise){ .function = CUDA_COPY, .narrow = k->narrow,
                                                    .narrow_out = k->narrow };
     cuda_walk_from(&k->launch.pointwise.walk, &d->walk);
@@ -295,6 +304,17 @@ static int run_bias_first(const struct cuda_kernel *k, struct stream *stream,
     return run_steps(k, stream, args, true, err);
 }
 
+/* All at once. */
+static int run_activated(const struct cuda_kernel *k, struct stream *stream,
+                         const struct kernel_args *args, struct err *err)
+{
+    struct cuda_matmul_args r = operands(k, args);
+
+    r.bias = has_input(k, 2) ? args->inputs[2] : NULL;
+    r.kept = has_output(k, 1) ? args->outputs[1] : NULL;
+    return k->device->cuda->matmul(stream->cuda, k->products[0], &r, err);
+}
+
 static enum cuda_function function_of(enum ref_activation activation)
 {
     switch (activation) {
@@ -311,15 +331,33 @@ static enum cuda_function function_of(enum ref_activation activation)
     }
 }
 
+/* What cuBLASLt may do behind the product. Of a ReLU it would keep bits, which nobody wants. */
+static enum cuda_activation behind(const struct cuda_kernel *k)
+{
+    bool kept = has_output(k, 1);
+
+    switch (k->digest->activation) {
+    case REF_RELU:
+        return kept ? CUDA_NOT_ACTIVATED : CUDA_RECTIFIED;
+    case REF_GELU:
+        return CUDA_GELU_BY_ERF;
+    case REF_GELU_TANH:
+        return CUDA_GELU_BY_TANH;
+    default:
+        return CUDA_NOT_ACTIVATED;
+    }
+}
+
 static int make_linear(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     const struct kernel *d = k->digest;
     struct cuda_matmul w = describe(k);
-    bool bias = has_input(k, 2), kept = has_output(k, 1), activated;
+    bool bias = has_input(k, 2), kept = has_output(k, 1), activated, added;
 
     (void)graph, (void)node;
-    w.bias = bias;
-    /* cuBLASLt's ReLU is a maximum, which may make 0 of a NaN: it is not used. */
+    w.bias = bias ? CUDA_BIAS : CUDA_NO_BIAS;
+    w.activation = behind(k);
+    w.ldkept = w.activation && kept ? w.ldy : 0;
     if (!cuda_is_f32(k) || choose_any(k, &w))
         return -1;
     k->launch.pointwise = (struct cuda_pointwise){
@@ -330,11 +368,66 @@ static int make_linear(struct cuda_kernel *k, const struct graph *graph, int nod
         .narrow = k->narrow, .narrow_out = k->narrow,
     };
     activated = !kept && d->activation == REF_NONE;
-    k->run = w.bias != bias ? run_bias_first
-             : !activated   ? run_then_activate
-             : bias         ? run_with_bias
-                            : run_product;
-    k->accumulates = d->activation == REF_NONE && activated && w.bias == bias;
+    added = bias == (w.bias == CUDA_BIAS);
+    k->run = w.activation     ? run_activated
+             : !added         ? run_bias_first
+             : !activated     ? run_then_activate
+             : bias           ? run_with_bias
+                              : run_product;
+    k->accumulates = d->activation == REF_NONE && activated && added;
+    return 0;
+}
+
+/* The library's part of the workspace follows them. */
+static size_t sums_bytes(const struct cuda_kernel *k)
+{
+    return ((size_t)k->digest->out[1].elements * sizeof(float) + 255) / 256 * 256;
+}
+
+/* With the gradient of the bias: see bias.c. The library overwrites sums: those that are added to
+ * what is there are made in the workspace.
+ */
+static int run_with_sums(const struct cuda_kernel *k, struct stream *stream,
+                         const struct kernel_args *args, struct err *err)
+{
+    struct cuda_matmul_args r = operands(k, args);
+    struct cuda_pointwise l = k->launch.pointwise;
+    bool adds = args->accumulate == ACCUMULATE_YES;
+
+    r.sums = adds ? args->workspace : args->outputs[1];
+    r.workspace = (char *)args->workspace + sums_bytes(k);
+    if (k->device->cuda->matmul(stream->cuda, k->products[0], &r, err))
+        return -1;
+    if (!adds)
+        return 0;
+    l.in[0] = r.sums;
+    l.out = args->outputs[1];
+    return k->device->cuda->pointwise(stream->cuda, &l, err);
+}
+
+/* Lowering has asked whether cuBLASLt can do it before it joined the two. */
+static int make_wgrad(struct cuda_kernel *k, const struct graph *graph, int node)
+{
+    struct cuda_matmul w = describe(k);
+
+    if (k->digest->n_outputs < 2)
+        return make(k, graph, node);
+    w.bias = k->digest->swap ? CUDA_SUMS_OF_A : CUDA_SUMS_OF_B;
+    if (w.rank > 0 || !cuda_is_f32(k) || choose(k, &w)) {
+        if (!k->failed)
+            err_set(k->err, "cuBLASLt has no such product that sums beside");
+        k->failed = true;
+        return -1;
+    }
+    k->launch.pointwise = (struct cuda_pointwise){
+        .function = CUDA_COPY,
+        .walk = { .rank = 1, .n = 1, .elements = k->digest->out[1].elements,
+                  .dim = { k->digest->out[1].elements }, .stride = { { 1 } }, .flat = 1 },
+        .add = 1,
+    };
+    k->workspace += sums_bytes(k);
+    k->run = run_with_sums;
+    k->accumulates = true;
     return 0;
 }
 
@@ -343,6 +436,6 @@ const struct cuda_op cuda_ops_matmul[] = {
     { "Gemm", make_gemm, 0 },
     { "Linear", make_linear, 0 },
     { "LinearDgrad", make, 0 },
-    { "LinearWgrad", make, 0 },
+    { "LinearWgrad", make_wgrad, 0 },
     { NULL, NULL, 0 },
 };

@@ -25,7 +25,7 @@ struct cuda_convolution;
 struct cuda_sdpa_kernel;
 struct cuda_chain_kernel;
 
-#define CUDA_RUNTIME_VERSION 7
+#define CUDA_RUNTIME_VERSION 8
 #define CUDA_RUNTIME_SYMBOL "tasuki_cuda_runtime"
 
 /* Where texts that took long to make are kept for later runs, each by one that says what it follows from;
@@ -102,7 +102,8 @@ struct cuda_runtime {
 
     /* Products of matrices. The way to compute one is chosen once: all that are equal share it, and
      * it depends on nothing but their description. '*product' is NULL where there is none: the
-     * module was built without cuBLASLt, or it knows no way.
+     * module was built without cuBLASLt, it knows no way, or what it has is not the activation that
+     * is asked for. That a small product shows which is run here, before the first of a kind.
      */
     int (*matmul_new)(struct cuda_device *device, const struct cuda_matmul *matmul,
                       struct cuda_product **product, struct err *err);
@@ -141,6 +142,8 @@ struct cuda_runtime {
      * how many the library says that what it has chosen runs on tensor cores.
      */
     void (*tensor_cores)(const struct cuda_device *device, int *products, int *on_them);
+    /* What those small products showed, in words; "": none was run. */
+    const char *(*activations)(const struct cuda_device *device);
 };
 
 #endif

@@ -749,6 +749,49 @@ scales() {
     done
 }
 
+@test "an activation is part of a product where a small one shows that it is the same" {
+    local network words
+    for network in transformer causal mlp; do
+        take_small $network
+        model="${model/ -q/} --stages 1 --micro-batches 2"
+        "$TASUKI" train $model --log cpu -q
+        for words in "" erf rough drops-nan no-activations; do
+            TASUKI_FAKE_CUBLASLT=$words run on_fake "$TASUKI" train $model --device cuda --log "$network-$words" -v
+            echo "$output"
+            [ "$status" -eq 0 ]
+            same_curve "$network-$words" cpu
+            case $network-$words in
+            transformer-erf) [[ "$output" == *"GELU+AUX+BIAS float32 "*e-0?" (erf) 0.00047 (tanh)"* ]] ;;
+            causal-) [[ "$output" == *"GELU+AUX+BIAS float32 0.00047 (erf) "*e-0?" (tanh)"* ]] ;;
+            causal-rough) [[ "$output" == *"GELU+AUX+BIAS float32 0.02 (erf) 0.021 (tanh)"* ]] ;;
+            mlp-) [[ "$output" == *"RELU+BIAS float32 0"* ]] ;;
+            mlp-drops-nan) [[ "$output" == *"RELU+BIAS float32 inf"* ]] ;;
+            mlp-no-activations) [[ "$output" == *"RELU+BIAS float32 none"* ]] ;;
+            esac
+        done
+        rm cpu
+    done
+}
+
+@test "the gradient of a bias is part of the product that makes that of the weights" {
+    local network precision
+    for network in transformer causal mlp tied; do
+        take_small $network
+        model="${model/ -q/} --stages 1 --micro-batches 4 --device cuda"
+        for precision in float32 bf16 fp16; do
+            TASUKI_FAKE_CUBLASLT=no-sums run on_fake "$TASUKI" train $model --precision $precision --log apart -v
+            [ "$status" -eq 0 ]
+            [[ "$output" != *"of biases by products"* ]]
+            run on_fake "$TASUKI" train $model --precision $precision --log joined -v
+            echo "$output"
+            [ "$status" -eq 0 ]
+            [[ "$output" =~ cuda:\ [1-9][0-9]*\ gradients?\ of\ biases\ by\ products ]]
+            same_curve joined apart
+            rm apart joined
+        done
+    done
+}
+
 @test "a network trained on a GPU has the curve of the CPU" {
     "$TASUKI" train $model --log cpu.jsonl --stages 1 --micro-batches 2
     TASUKI_FAKE_SEED=$RANDOM on_fake "$TASUKI" train $model --device cuda --log cuda.jsonl \

@@ -104,15 +104,15 @@ static void linear(struct op_case *c)
 {
     static const char *const names[] = { "none", "relu", "gelu", "gelu_tanh", "silu" };
     bool tb = case_bit(c, 0), bias = case_bit(c, 1);
-    int ids[3], activation = case_choose(c, 8, 5);
+    int ids[3], activation = case_choose(c, 8, 5), columns = case_choose(c, 40, 2) ? 8 : 4;
 
     ids[0] = case_bit(c, 2) ? case_positive(c, 2, DIMS(B, 3), 0.1, 0.3)
                        : case_positive(c, 3, DIMS(B, 2, 3), 0.1, 0.3);
     for (int64_t i = 0; i < (case_bit(c, 2) ? 3 : 6); i++)
         c->data[ids[0]][i] *= -1;
-    ids[1] = case_positive(c, 2, tb ? DIMS(4, 3) : DIMS(3, 4), 0.1, 1);
+    ids[1] = case_positive(c, 2, tb ? DIMS(columns, 3) : DIMS(3, columns), 0.1, 1);
     if (bias)
-        ids[2] = case_real(c, 1, DIMS(4), 1, 2);
+        ids[2] = case_real(c, 1, DIMS(columns), 1, 2);
     case_node(c, "Linear", bias ? 3 : 2, ids, 1);
     if (tb)
         case_attr(c, "transB", 1);
@@ -245,7 +245,7 @@ static void global_average_pool(struct op_case *c)
 const struct op_kind op_kinds_product[] = {
     { "MatMul", 64, matmul },
     { "Gemm", 40, gemm },
-    { "Linear", 40, linear },
+    { "Linear", 80, linear },
     { "Conv", 48, conv },
     { "ConvTranspose", 32, conv_transpose },
     { "MaxPool", 16, max_pool },

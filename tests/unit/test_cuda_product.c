@@ -5,7 +5,9 @@
  */
 #include "unit.h"
 
+#include <dlfcn.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
 #include "graph/op.h"
@@ -103,7 +105,7 @@ static void add_result(struct run_graph *run)
 }
 
 static void compare(const struct run_graph *run, int v, const double *expected,
-                    const double *before, const char *op)
+                    const double *before, const char *op, double tolerance)
 {
     int64_t n = shape_elements(&run->graph->values[v].shape);
     double *y = mem_new((size_t)n + 1, sizeof(*y));
@@ -112,30 +114,33 @@ static void compare(const struct run_graph *run, int v, const double *expected,
     for (int64_t i = 0; i < n; i++) {
         double x = expected[i] + (before ? before[i] : 0);
 
-        if (!(fabs(y[i] - x) < 1e-5))
+        if (!(fabs(y[i] - x) < tolerance))
             fail_msg("%s: element %d is %g, not %g", op, (int)i, y[i], x);
     }
     free(y);
 }
 
-static void check(const struct form *form)
+/* With inputs that are rounded alike, where the backend rounds them. */
+static void check_on(const char *backend, const struct form *form, double tolerance)
 {
     struct graph *graph = build(form);
-    struct run_graph *cuda = start("cuda", graph), *reference = start("reference", graph);
+    struct run_graph *cuda = start(backend, graph), *reference = start("reference", graph);
     double *expected = mem_new((size_t)shape_elements(&form->y) + 1, sizeof(double));
     double *before = filled(&form->y, 3);
     struct err err = { 0 };
 
+    if (cuda->narrow)
+        run_graph_round_inputs(reference, 0, cuda->narrow);
     assert_int_equal(run_graph_nodes(reference, 0, 1, &err), 0);
     assert_int_equal(run_graph_nodes(cuda, 0, 1, &err), 0);
     for (int v = Y; v <= (form->kept ? KEPT : Y); v++) {
         run_graph_get(reference, v, expected);
-        compare(cuda, v, expected, NULL, form->op);
+        compare(cuda, v, expected, NULL, form->op, tolerance);
     }
-    if (cuda->backend->kernel_accumulates(cuda->kernels[0])) {
+    if (!cuda->narrow && cuda->backend->kernel_accumulates(cuda->kernels[0])) {
         run_graph_get(reference, Y, expected);
         add_result(cuda);
-        compare(cuda, Y, expected, before, form->op);
+        compare(cuda, Y, expected, before, form->op, tolerance);
     }
     free(before);
     free(expected);
@@ -144,7 +149,7 @@ static void check(const struct form *form)
     graph_free(graph);
 }
 
-static void check_all(const struct form *forms, size_t n)
+static void skip_without_gpu(void)
 {
     struct err err = { 0 };
     const struct backend *cuda = backend_find("cuda");
@@ -155,8 +160,13 @@ static void check_all(const struct form *forms, size_t n)
         skip();
     }
     cuda->device_close(device);
+}
+
+static void check_all(const struct form *forms, size_t n)
+{
+    skip_without_gpu();
     for (size_t i = 0; i < n; i++)
-        check(&forms[i]);
+        check_on("cuda", &forms[i], 1e-5);
 }
 
 static void stacks_broadcast_along_any_axis(void **state)
@@ -228,6 +238,163 @@ static void linears_of_one_row_have_all_that_others_have(void **state)
     }
 }
 
+/* As cublasLt.h numbers them. */
+enum { EPILOGUE_DEFAULT = 1, EPILOGUE_RELU = 2, EPILOGUE_BIAS = 4, EPILOGUE_GELU = 32,
+       EPILOGUE_AUX = 128 };
+
+/* What a library has that is like these words (fake_cublaslt.c). */
+static bool has_activation(const struct form *form, const char *words)
+{
+    bool relu = strcmp(form->activation, "relu") == 0, gelu = strcmp(form->activation, "gelu") == 0;
+
+    if (strstr(words, "no-activations") || form->a.dim[0] <= 2)
+        return false;
+    if (relu)
+        return !form->kept && !strstr(words, "drops-nan");
+    if (form->kept && form->bias % 8)
+        return false;
+    return !strstr(words, "rough") && gelu == (strstr(words, "erf") != NULL);
+}
+
+static int epilogue_of(const struct form *form, bool bias, const char *words)
+{
+    bool relu = strcmp(form->activation, "relu") == 0, has = has_activation(form, words);
+    int epilogue = (bias && form->a.dim[0] > 1 ? EPILOGUE_BIAS : 0) |
+                   (!has ? 0 : relu ? EPILOGUE_RELU : EPILOGUE_GELU) |
+                   (has && form->kept ? EPILOGUE_AUX : 0);
+
+    return epilogue ? epilogue : EPILOGUE_DEFAULT;
+}
+
+/* Where nothing stands in for the library nobody knows which it was. */
+static void check_epilogue(const struct form *form, bool bias, const char *words)
+{
+    int (*last)(void);
+
+    *(void **)&last = dlsym(RTLD_DEFAULT, "tasuki_fake_epilogue");
+    if (last && last() != epilogue_of(form, bias, words))
+        fail_msg("%s, %d columns, of a library that is like \"%s\": epilogue %d, not %d",
+                 form->activation, (int)form->y.dim[1], words, last(),
+                 epilogue_of(form, bias, words));
+}
+
+/* Bits: a bias; is it kept; columns that are no multiple of 8; then rows. */
+static void check_activation(const char *backend, double tolerance, const char *activation,
+                             const char *words)
+{
+    for (int i = 0; i < 8 * 3; i++) {
+        int64_t n = i & 4 ? 12 : 24, rows = i / 8 == 0 ? 1 : i / 8 == 1 ? 2 : 9;
+        struct form form = { .op = "Linear", .a = SHAPE(rows, 5), .b = SHAPE(5, n),
+                             .y = SHAPE(rows, n), .activation = activation,
+                             .bias = i & 1 ? n : 0, .kept = (i & 2) != 0 };
+
+        check_on(backend, &form, tolerance);
+        form.bias = n;
+        check_epilogue(&form, (i & 1) != 0, words);
+    }
+}
+
+static void activations_are_those_of_the_library_where_it_has_the_same(void **state)
+{
+    static const struct {
+        const char *name;
+        double tolerance;
+    } backends[] = { { "cuda", 1e-5 }, { "cuda-tf32", 1e-2 }, { "cuda-bf16", 3e-2 },
+                     { "cuda-fp16", 4e-3 } };
+    static const char *const likes[] = { "", "erf", "rough", "drops-nan", "no-activations" };
+
+    (void)state;
+    skip_without_gpu();
+    for (size_t i = 0; i < sizeof(likes) / sizeof(likes[0]); i++) {
+        setenv("TASUKI_FAKE_CUBLASLT", likes[i], 1);
+        for (size_t k = 0; k < sizeof(backends) / sizeof(backends[0]); k++) {
+            check_activation(backends[k].name, backends[k].tolerance, "relu", likes[i]);
+            check_activation(backends[k].name, backends[k].tolerance, "gelu", likes[i]);
+            check_activation(backends[k].name, backends[k].tolerance, "gelu_tanh", likes[i]);
+        }
+    }
+    unsetenv("TASUKI_FAKE_CUBLASLT");
+}
+
+/* Of rows of b, as y's gradients are. */
+static void check_sums(const struct run_graph *run, const struct shape *b, const double *before)
+{
+    int64_t n = b->dim[b->rank - 1], rows = shape_elements(b) / n;
+    double *dz = filled(b, 2), *sums = mem_new((size_t)n, sizeof(*sums));
+
+    for (int64_t i = 0; i < rows * n; i++)
+        sums[i % n] += dz[i];
+    compare(run, KEPT, sums, before, "sums", 1e-5);
+    free(sums);
+    free(dz);
+}
+
+/* A real library need not have them of float32. */
+static bool has_sums(const struct graph *graph)
+{
+    struct err err = { 0 };
+    struct run_graph *run = run_graph_new(backend_find("cuda"), graph, &err);
+
+    if (!run && (dlsym(RTLD_DEFAULT, "tasuki_fake_epilogue") || !strstr(err.text, "sums beside")))
+        fail_msg("%s", err.text);
+    if (!run)
+        print_message("# %s\n", err.text);
+    run_graph_free(run);
+    return run != NULL;
+}
+
+static void compare_wgrad(struct graph *graph, const struct graph *single, const struct form *form)
+{
+    struct run_graph *cuda = start("cuda", graph), *reference = start("reference", single);
+    double *expected = mem_new((size_t)shape_elements(&form->y), sizeof(*expected));
+    double *before = filled(&graph->values[KEPT].shape, 5);
+    struct err err = { 0 };
+
+    assert_int_equal(run_graph_nodes(reference, 0, 1, &err), 0);
+    assert_int_equal(run_graph_nodes(cuda, 0, 1, &err), 0);
+    run_graph_get(reference, Y, expected);
+    compare(cuda, Y, expected, NULL, form->op, 1e-5);
+    check_sums(cuda, &form->b, NULL);
+    assert_true(cuda->backend->kernel_accumulates(cuda->kernels[0]));
+    run_graph_set(cuda, KEPT, before);
+    add_result(cuda);
+    check_sums(cuda, &form->b, before);
+    free(before);
+    free(expected);
+    run_graph_free(cuda);
+    run_graph_free(reference);
+}
+
+static void check_wgrad(const struct shape *a, const struct shape *b, bool transposed)
+{
+    int64_t k = a->dim[a->rank - 1], n = b->dim[b->rank - 1];
+    struct form form = { .op = "LinearWgrad", .a = *a, .b = *b, .y = SHAPE(k, n) };
+    struct graph *graph, *single;
+
+    if (transposed)
+        form = (struct form){ .op = "LinearWgrad", .a = *a, .b = *b, .y = SHAPE(n, k),
+                              .flag = "transB" };
+    single = build(&form);
+    form.kept = true;
+    graph = build(&form);
+    graph->values[KEPT].shape = (struct shape)SHAPE(n);
+    if (has_sums(graph))
+        compare_wgrad(graph, single, &form);
+    graph_free(graph);
+    graph_free(single);
+}
+
+static void gradients_of_a_bias_are_made_beside_those_of_the_weights(void **state)
+{
+    (void)state;
+    skip_without_gpu();
+    for (int i = 0; i < 2; i++) {
+        check_wgrad(&(struct shape)SHAPE(9, 3), &(struct shape)SHAPE(9, 4), i);
+        check_wgrad(&(struct shape)SHAPE(2, 5, 16), &(struct shape)SHAPE(2, 5, 70), i);
+        check_wgrad(&(struct shape)SHAPE(1, 8), &(struct shape)SHAPE(1, 8), i);
+    }
+}
+
 static void a_row_is_added_to_a_product(void **state)
 {
     static const struct form forms[] = {
@@ -247,6 +414,8 @@ int main(void)
         cmocka_unit_test(stacks_of_many_are_done_in_parts),
         cmocka_unit_test(gradients_of_a_linear_are_added_up),
         cmocka_unit_test(linears_of_one_row_have_all_that_others_have),
+        cmocka_unit_test(activations_are_those_of_the_library_where_it_has_the_same),
+        cmocka_unit_test(gradients_of_a_bias_are_made_beside_those_of_the_weights),
         cmocka_unit_test(a_row_is_added_to_a_product),
     };
 
