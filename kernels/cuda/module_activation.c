@@ -2,9 +2,9 @@
 /* tasuki-cuda.so: is what cuBLASLt computes behind a product what our kernels compute?
  *
  * It is documented neither which GELU it has nor what its ReLU makes of a NaN. So before the first
- * product with such an epilogue a small one of the same types, with known numbers, is run on the
- * GPU, once: how far its result is off decides. 16 bits are too few to tell one GELU from the
- * other, which differ by up to 5e-4: there float32's has to be the right one, too.
+ * product with such an epilogue, or with sums of an operand, a small one of the same types, with known
+ * numbers, is run on the GPU, once: how far its result is off decides. Nothing says that a large one
+ * is computed likewise.
  */
 #include "kernels/cuda/module_private.h"
 
@@ -17,8 +17,11 @@
 
 #define SIZE 16                 /* rows and columns of all matrices */
 #define NUMBERS (SIZE * SIZE)
-#define EXACT 1e-5              /* what float32 may be off */
-#define NEAR 2e-4               /* what is rounded to 16 bits then: nearer than the other GELU */
+/* What may be off, beside rounding to 16 bits: one GELU is up to 4.7e-4 from the other, and with that
+ * rounding left out still 4.4e-4.
+ */
+#define EXACT 5e-5              /* of float32 */
+#define NEAR 2e-4
 #define ACTIVATIONS (CUDA_GELU_BY_TANH + 1)
 
 /* Operands of float32 in the GPU's memory; those of 16 bits leave half of their places empty. */
@@ -90,14 +93,19 @@ static double get(enum cuda_narrow narrow, const float *x, int i)
 
 /* The sheet -------------------------------------------------------------------------------- */
 
-/* From -6 to 6 in steps that 16 bits have, too; two are NaNs, one of either sign. */
-static float number_at(int i)
+static bool sums(const struct cuda_matmul *w)
+{
+    return w->bias == CUDA_SUMS_OF_A || w->bias == CUDA_SUMS_OF_B;
+}
+
+/* From -6 to 6 in steps that 16 bits have, too; two are NaNs, one of either sign, where they may be. */
+static float number_at(const struct cuda_matmul *w, int i)
 {
     float nan = NAN;
 
-    if (i == 5)
+    if (i == 5 && !sums(w))
         return copysignf(nan, 1.0f);
-    return i == 9 ? copysignf(nan, -1.0f) : (float)(i % 193 - 96) / 16;
+    return i == 9 && !sums(w) ? copysignf(nan, -1.0f) : (float)(i % 193 - 96) / 16;
 }
 
 static float bias_at(int column)
@@ -105,24 +113,51 @@ static float bias_at(int column)
     return (float)(column % 3 - 1) / 2;
 }
 
-/* What is to be written is NaN before. */
+/* A and B as the product sees them. A is one, or has rows and columns of other sums than that. */
+static float left(const struct cuda_matmul *w, int row, int k)
+{
+    return row == k || (sums(w) && row < 5 && k == row + 3) ? 1.0f : 0.0f;
+}
+
+static float right(const struct cuda_matmul *w, int k, int column)
+{
+    return number_at(w, w->trans_b ? column * SIZE + k : k * SIZE + column);
+}
+
+/* What is to be written is NaN before; with sums the product is added to zeros. */
 static void fill(struct sheet *s, const struct cuda_matmul *w)
 {
     memset(s, 0xff, sizeof(*s));
+    if (sums(w))
+        memset(s->operand[Y], 0, sizeof(s->operand[Y]));
     for (int i = 0; i < NUMBERS; i++) {
-        put(w->narrow, s->operand[A], i, i / SIZE == i % SIZE ? 1.0f : 0.0f);
-        put(w->narrow, s->operand[B], i, number_at(i));
+        int row = w->trans_a ? i % SIZE : i / SIZE, k = w->trans_a ? i / SIZE : i % SIZE;
+
+        put(w->narrow, s->operand[A], i, left(w, row, k));
+        put(w->narrow, s->operand[B], i, number_at(w, i));
     }
-    for (int i = 0; i < SIZE; i++)
+    for (int i = 0; i < SIZE && w->bias == CUDA_BIAS; i++)
         put(w->narrow_y, s->operand[BIAS], i, bias_at(i));
 }
 
-/* What the activation is given: the 0s of a row times a NaN are NaNs. */
+/* What the activation is given: 0 times a NaN is one. */
 static double given(const struct cuda_matmul *w, int i)
 {
-    double x = (double)number_at(i) + (w->bias ? (double)bias_at(i % SIZE) : 0);
+    double x = w->bias == CUDA_BIAS ? (double)bias_at(i % SIZE) : 0;
 
-    return i % SIZE == 5 || i % SIZE == 9 ? (double)NAN : x;
+    for (int k = 0; k < SIZE; k++)
+        x += (double)left(w, i / SIZE, k) * (double)right(w, k, i % SIZE);
+    return x;
+}
+
+/* Of a row of A, or of a column of B. */
+static double sum_at(const struct cuda_matmul *w, int i)
+{
+    double sum = 0;
+
+    for (int k = 0; k < SIZE; k++)
+        sum += (double)(w->bias == CUDA_SUMS_OF_A ? left(w, i, k) : right(w, k, i));
+    return sum;
 }
 
 static double activated(enum cuda_activation activation, double x)
@@ -162,20 +197,30 @@ static double look(const struct sheet *s, const struct cuda_matmul *w,
         if (w->ldkept && distance(get(w->narrow_y, s->operand[KEPT], i), x, false) > 0)
             return (double)INFINITY;
     }
+    for (int i = 0; i < SIZE && sums(w); i++)
+        off = fmax(off, distance(get(w->narrow_y, s->operand[BIAS], i), sum_at(w, i), false));
     return off;
 }
 
 /* Running ---------------------------------------------------------------------------------- */
 
 /* What the library refuses only now it does not have. */
-static int run_in(struct cuda_device *device, const struct cuda_product *product, char *memory,
-                  struct sheet *s, bool *ran, struct err *err)
+static int run_in(struct cuda_device *device, const struct cuda_product *product,
+                  const struct cuda_matmul *w, char *memory, struct sheet *s, bool *ran,
+                  struct err *err)
 {
     struct err own = { .code = EXIT_OK };
     struct cuda_stream stream = { device, device->stream };
     float(*at)[NUMBERS] = (float(*)[NUMBERS])(void *)memory;
-    struct cuda_matmul_args args = { .a = at[A], .b = at[B], .bias = at[BIAS], .y = at[Y],
-                                     .kept = at[KEPT], .workspace = memory + sizeof(*s) };
+    struct cuda_matmul_args args = { .a = at[A], .b = at[B], .y = at[Y], .kept = at[KEPT],
+                                     .workspace = memory + sizeof(*s) };
+
+    if (sums(w)) {
+        args.sums = at[BIAS];
+        args.beta = 1;
+    } else {
+        args.bias = at[BIAS];
+    }
 
     CUDA_CHECK(device,
                cudaMemcpyAsync(memory, s, sizeof(*s), cudaMemcpyDefault, device->stream), err);
@@ -186,14 +231,14 @@ static int run_in(struct cuda_device *device, const struct cuda_product *product
     return 0;
 }
 
-static int run(struct cuda_device *device, const struct cuda_product *product, struct sheet *s,
-               bool *ran, struct err *err)
+static int run(struct cuda_device *device, const struct cuda_product *product,
+               const struct cuda_matmul *w, struct sheet *s, bool *ran, struct err *err)
 {
     void *memory = NULL;
     int failed;
 
     CUDA_CHECK(device, cudaMalloc(&memory, sizeof(*s) + cuda_matmul_workspace(product)), err);
-    failed = run_in(device, product, memory, s, ran, err);
+    failed = run_in(device, product, w, memory, s, ran, err);
     (void)cudaFree(memory);
     return failed;
 }
@@ -201,23 +246,27 @@ static int run(struct cuda_device *device, const struct cuda_product *product, s
 /* Words for the log: "RELU+BIAS TF32 none; GELU+AUX+BIAS float32 0.00047 (erf) 1.2e-07 (tanh)". */
 static void note(struct cuda_device *device, const struct cuda_trial *t)
 {
-    const char *type = t->what.narrow == CUDA_FLOAT16    ? "float16"
-                       : t->what.narrow == CUDA_BFLOAT16 ? "bfloat16"
-                       : t->what.tf32                    ? "TF32"
-                                                         : "float32";
-    bool relu = t->what.activation == CUDA_RECTIFIED;
+    const struct cuda_matmul *w = &t->what;
+    const char *type = w->narrow == CUDA_FLOAT16    ? "float16"
+                       : w->narrow == CUDA_BFLOAT16 ? "bfloat16"
+                       : w->tf32                    ? "TF32"
+                                                    : "float32";
+    const char *name = w->bias == CUDA_SUMS_OF_A          ? "sums of A"
+                       : w->bias == CUDA_SUMS_OF_B        ? "sums of B"
+                       : w->activation == CUDA_RECTIFIED  ? "RELU"
+                                                          : "GELU";
     size_t length = strlen(device->activations);
     char *text = device->activations + length;
     size_t room = sizeof(device->activations) - length;
-    int n = snprintf(text, room, "%s%s%s%s %s", length ? "; " : "", relu ? "RELU" : "GELU",
-                     t->what.ldkept ? "+AUX" : "", t->what.bias ? "+BIAS" : "", type);
+    int n = snprintf(text, room, "%s%s%s%s %s", length ? "; " : "", name, w->ldkept ? "+AUX" : "",
+                     w->bias == CUDA_BIAS ? "+BIAS" : "", type);
 
     if (n < 0 || (size_t)n >= room)
         return;
     if (!t->there)
         snprintf(text + n, room - (size_t)n, " none");
-    else if (relu)
-        snprintf(text + n, room - (size_t)n, " %.2g", t->off[CUDA_RECTIFIED]);
+    else if (w->activation <= CUDA_RECTIFIED)
+        snprintf(text + n, room - (size_t)n, " %.2g", t->off[w->activation]);
     else
         snprintf(text + n, room - (size_t)n, " %.2g (erf) %.2g (tanh)", t->off[CUDA_GELU_BY_ERF],
                  t->off[CUDA_GELU_BY_TANH]);
@@ -234,7 +283,7 @@ static int try(struct cuda_device *device, struct cuda_trial *t, struct err *err
     if (!product)
         return 0;
     fill(&s, &t->what);
-    failed = run(device, product, &s, &t->there, err);
+    failed = run(device, product, &t->what, &s, &t->there, err);
     cuda_matmul_free(product);
     for (int i = 0; !failed && i < ACTIVATIONS; i++)
         t->off[i] = look(&s, &t->what, (enum cuda_activation)i);
@@ -248,8 +297,9 @@ static struct cuda_matmul trial_of(const struct cuda_matmul *w)
 {
     return (struct cuda_matmul){
         .m = SIZE, .n = SIZE, .k = SIZE, .lda = SIZE, .ldb = SIZE, .ldy = SIZE,
-        .ldkept = w->ldkept ? SIZE : 0, .alpha = 1, .bias = w->bias,
-        .activation = w->activation == CUDA_RECTIFIED ? CUDA_RECTIFIED : CUDA_GELU_BY_TANH,
+        .ldkept = w->ldkept ? SIZE : 0, .alpha = 1, .trans_a = w->trans_a, .trans_b = w->trans_b,
+        .bias = w->bias,
+        .activation = w->activation == CUDA_GELU_BY_ERF ? CUDA_GELU_BY_TANH : w->activation,
         .tf32 = w->tf32, .narrow = w->narrow, .narrow_y = w->narrow_y,
     };
 }
@@ -288,18 +338,12 @@ int cuda_activation_fits(struct cuda_device *device, const struct cuda_matmul *m
     struct cuda_matmul what = trial_of(matmul);
     const struct cuda_trial *t;
 
-    *fits = matmul->activation == CUDA_NOT_ACTIVATED;
+    *fits = matmul->activation == CUDA_NOT_ACTIVATED && !sums(matmul);
     if (*fits || (matmul->ldkept && !can_be_kept(matmul)))
         return 0;
     if (find(device, &what, &t, err))
         return -1;
     *fits = t->there && t->off[matmul->activation] < (what.narrow_y ? NEAR : EXACT);
-    if (!*fits || !what.narrow_y || what.activation == CUDA_RECTIFIED)
-        return 0;
-    what.narrow = what.narrow_y = CUDA_WIDE;
-    if (find(device, &what, &t, err))
-        return -1;
-    *fits = t->there && t->off[matmul->activation] < NEAR;
     return 0;
 }
 

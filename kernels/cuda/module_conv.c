@@ -213,7 +213,7 @@ static int create_plan(struct cuda_device *device, const struct cuda_conv *what,
     if (!recalled)
         cudnn_remember(&p->cudnn, "convolution", what, sizeof(*what));
     if (p->cudnn.execution)
-        cuda_count_product(device, p->cudnn.on_tensor_cores);
+        cuda_count_product(device, 1, p->cudnn.on_tensor_cores);
     p->next = device->conv_plans;
     device->conv_plans = p;
     *plan = p;

@@ -35,6 +35,7 @@ struct cuda_product {
     cublasLtMatrixLayout_t a, b, y;     /* ours */
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
+    bool counted, on_tensor_cores;
 };
 
 static int cublas_error(const struct cuda_device *device, cublasStatus_t code, const char *call,
@@ -378,8 +379,11 @@ int cuda_matmul_new(struct cuda_device *device, const struct cuda_matmul *matmul
         return 0;
     if (cuda_matmul_try(device, matmul, product, err))
         return -1;
-    if (*product && (*product)->users == 1)
-        cuda_count_product(device, on_tensor_cores(*product));
+    if (*product && !(*product)->counted) {
+        (*product)->counted = true;
+        (*product)->on_tensor_cores = on_tensor_cores(*product);
+        cuda_count_product(device, 1, (*product)->on_tensor_cores);
+    }
     return 0;
 }
 
@@ -389,6 +393,8 @@ void cuda_matmul_free(struct cuda_product *product)
 
     if (!product || --product->users > 0)
         return;
+    if (product->counted)
+        cuda_count_product(product->device, -1, product->on_tensor_cores);
     at = &product->device->cublas->products;
     while (*at != product)
         at = &(*at)->next;

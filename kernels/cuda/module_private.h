@@ -43,10 +43,11 @@ struct cuda_device {
     char activations[512];              /* what they showed */
 };
 
-static inline void cuda_count_product(struct cuda_device *device, bool on_tensor_cores)
+/* One more, 1, or less, -1. */
+static inline void cuda_count_product(struct cuda_device *device, int n, bool on_tensor_cores)
 {
-    device->products++;
-    device->on_tensor_cores += on_tensor_cores;
+    device->products += n;
+    device->on_tensor_cores += on_tensor_cores ? n : 0;
 }
 
 struct cuda_stream {
@@ -103,7 +104,7 @@ void cuda_cublas_close(struct cuda_device *device);
 int cuda_matmul_try(struct cuda_device *device, const struct cuda_matmul *matmul,
                     struct cuda_product **product, struct err *err);
 
-/* module_activation.c: does cuBLASLt compute the activation that this product has? */
+/* module_activation.c: does cuBLASLt compute the activation, or the sums, that this product has? */
 int cuda_activation_fits(struct cuda_device *device, const struct cuda_matmul *matmul, bool *fits,
                          struct err *err);
 void cuda_activations_clear(struct cuda_device *device);

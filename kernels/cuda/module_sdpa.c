@@ -397,7 +397,7 @@ static struct cuda_sdpa_plan *find(struct cuda_device *device, const struct cuda
         cudnn_remember(&p->cudnn, "attention", what, sizeof(*what));
     }
     if (p->cudnn.execution)
-        cuda_count_product(device, p->cudnn.on_tensor_cores);
+        cuda_count_product(device, 1, p->cudnn.on_tensor_cores);
     p->next = device->sdpa_plans;
     device->sdpa_plans = p;
     return p;

@@ -405,6 +405,12 @@ static int run_with_sums(const struct cuda_kernel *k, struct stream *stream,
     return k->device->cuda->pointwise(stream->cuda, &l, err);
 }
 
+/* Beside products of one row or column cuBLASLt's sums have ended programs (bias.c). */
+static bool may_sum(const struct cuda_kernel *k, const struct cuda_matmul *w)
+{
+    return w->rank == 0 && w->m > 1 && w->n > 1 && cuda_is_f32(k);
+}
+
 /* Lowering has asked whether cuBLASLt can do it before it joined the two. */
 static int make_wgrad(struct cuda_kernel *k, const struct graph *graph, int node)
 {
@@ -413,7 +419,7 @@ static int make_wgrad(struct cuda_kernel *k, const struct graph *graph, int node
     if (k->digest->n_outputs < 2)
         return make(k, graph, node);
     w.bias = k->digest->swap ? CUDA_SUMS_OF_A : CUDA_SUMS_OF_B;
-    if (w.rank > 0 || !cuda_is_f32(k) || choose(k, &w)) {
+    if (!may_sum(k, &w) || choose(k, &w)) {
         if (!k->failed)
             err_set(k->err, "cuBLASLt has no such product that sums beside");
         k->failed = true;

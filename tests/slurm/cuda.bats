@@ -763,7 +763,7 @@ scales() {
             case $network-$words in
             transformer-erf) [[ "$output" == *"GELU+AUX+BIAS float32 "*e-0?" (erf) 0.00047 (tanh)"* ]] ;;
             causal-) [[ "$output" == *"GELU+AUX+BIAS float32 0.00047 (erf) "*e-0?" (tanh)"* ]] ;;
-            causal-rough) [[ "$output" == *"GELU+AUX+BIAS float32 0.02 (erf) 0.021 (tanh)"* ]] ;;
+            causal-rough) [[ "$output" =~ GELU\+AUX\+BIAS\ float32\ 0.0[12][0-9]*\ \(erf\)\ 0.0[12] ]] ;;
             mlp-) [[ "$output" == *"RELU+BIAS float32 0"* ]] ;;
             mlp-drops-nan) [[ "$output" == *"RELU+BIAS float32 inf"* ]] ;;
             mlp-no-activations) [[ "$output" == *"RELU+BIAS float32 none"* ]] ;;
@@ -778,7 +778,17 @@ scales() {
     for network in transformer causal mlp tied; do
         take_small $network
         model="${model/ -q/} --stages 1 --micro-batches 4 --device cuda"
-        for precision in float32 bf16 fp16; do
+        # Of float32 it is not, and not where a small product is wrong.
+        run on_fake "$TASUKI" train $model --log apart -v
+        [ "$status" -eq 0 ]
+        [[ "$output" != *"of biases by products"* ]]
+        rm apart
+        TASUKI_FAKE_CUBLASLT=few-sums run on_fake "$TASUKI" train $model --precision bf16 --log apart -v
+        [ "$status" -eq 0 ]
+        [[ "$output" == *"sums of"*" bfloat16"* ]]
+        [[ "$output" != *"of biases by products"* ]]
+        rm apart
+        for precision in bf16 fp16; do
             TASUKI_FAKE_CUBLASLT=no-sums run on_fake "$TASUKI" train $model --precision $precision --log apart -v
             [ "$status" -eq 0 ]
             [[ "$output" != *"of biases by products"* ]]
