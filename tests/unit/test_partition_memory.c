@@ -254,7 +254,7 @@ static void others_that_can_be_used_are_told_of(void **state)
     assert_int_equal(plan->n_stages, 2);
     assert_contains(why, "  4 stages, ");
     assert_contains(why, "the stages as compiled do not fit");
-    assert_contains(why, "  1 stage, 8 micro-batches of 1: 144000 ms");
+    assert_contains(why, "  1 stage on 1 of 4 devices, 8 micro-batches of 1: 144000 ms");
     free(why);
     plan_free(plan);
     cluster_free(cluster);
