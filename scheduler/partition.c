@@ -10,6 +10,7 @@
 #include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
+#include "scheduler/partition_tried.h"
 #include "scheduler/policy.h"
 #include "scheduler/simulate.h"
 #include "scheduler/stage_layout.h"

@@ -11,6 +11,7 @@
 #include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
+#include "scheduler/partition_tried.h"
 
 /* Pipelines that are cut, where there is much to look at. */
 #define MOST_CHUNKINGS 64

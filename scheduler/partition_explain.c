@@ -8,6 +8,7 @@
 #include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
+#include "scheduler/partition_tried.h"
 #include "scheduler/simulate.h"
 
 #define N_OTHERS 3      /* that are named */

@@ -7,7 +7,7 @@
  * partition_link.c, partition_request.c and partition_pin.c (pins), partition_list.c (lists that are
  * given), partition_hint.c, partition_explain.c (reasons), partition_kinds.c, partition_bound.c,
  * partition_chunks_bound.c, partition_relax.[ch], partition_relax_few.c, partition_way.[ch],
- * partition_distance.c, partition_ideals.c, partition_tried.c (what a trial has run) and place.c.
+ * partition_distance.c, partition_ideals.c, partition_tried.[ch] (what a trial has run) and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -499,17 +499,7 @@ int search_settle(struct search *search, struct err *err);
 bool candidate_better(const struct candidate *a, const struct candidate *b);
 /* Where devices share cores: are these forecasts not told apart? */
 bool search_same(const struct search *search, double faster, double slower);
-/* Twice its place among what was tried; one more than that of the last with as many pipelines,
- * stages and devices, where none had its order; twice their number where none had these.
- */
-int search_tried(const struct search *search, const struct candidate *c);
-/* The plans that were tried, cut as they were, as far as they fit now. */
-void search_add_tried(struct search *search);
-/* Puts first what real steps were fastest with, unless what was not tried is faster by more than
- * forecasts were off. -1 on an error.
- */
-int search_tried_first(struct search *search, struct err *err);
-/* Of what was found. */
+/* What was found at this place comes before the rest. */
 void search_put_first(struct search *search, int place);
 /* The place of its split. */
 int search_split(const struct search *search, const struct candidate *c);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a trial has run: real steps overrule forecasts. */
+#include "scheduler/partition_tried.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +9,6 @@
 
 #include "base/cache.h"
 #include "base/mem.h"
-#include "scheduler/partition_private.h"
 
 void plan_shapes_free(struct plan_shape *shapes, int n)
 {

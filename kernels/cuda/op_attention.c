@@ -265,10 +265,15 @@ static enum mask_way way_of_row(const float *row, int64_t seen)
     return fabs(most) < ATTENTION_LARGE ? MASK_AS_IT_IS : MASK_REFUSED;
 }
 
+static int64_t mask_columns(const struct attention *a)
+{
+    return a->step_n ? a->n : 1;
+}
+
 static enum mask_way way_of(const struct graph *graph, int v, const struct attention *a)
 {
     const struct value *mask = v < 0 ? NULL : &graph->values[v];
-    int64_t columns = a->step_n ? a->n : 1;
+    int64_t columns = mask_columns(a);
     enum mask_way way = MASK_AS_IT_IS;
     const float *row;
 
@@ -409,11 +414,6 @@ struct shifted {
     float *mask;
     unsigned char *unseen;      /* NULL: nobody asks */
 };
-
-static int64_t mask_columns(const struct attention *a)
-{
-    return a->step_n ? a->n : 1;
-}
 
 /* Bytes, if somebody does. */
 static size_t unseen_bytes(const struct attention *a)

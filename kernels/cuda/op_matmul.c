@@ -421,7 +421,8 @@ static int make_wgrad(struct cuda_kernel *k, const struct graph *graph, int node
     w.bias = k->digest->swap ? CUDA_SUMS_OF_A : CUDA_SUMS_OF_B;
     if (!may_sum(k, &w) || choose(k, &w)) {
         if (!k->failed)
-            err_set(k->err, "cuBLASLt has no such product that sums beside");
+            err_set(k->err, "%s: cuBLASLt has no LinearWgrad of this size that sums beside",
+                    k->device->name);
         k->failed = true;
         return -1;
     }

@@ -210,10 +210,18 @@ near_curve() {
     done
 }
 
+# 'model': what trains net.onnx, of digits, and cost.json is what that takes here.
+take_net() {
+    model="net.onnx --data $srcdir/etc/demo/digits-train.safetensors --loss cross-entropy:y,label"
+    model="$model --threads 1 -q"
+    "$TASUKI" profile $model --batch-size 4,8 -o cost.json
+    model="$model --global-batch 8 --steps 3 --lr 0.03 --stages 1"
+}
+
 # cuDNN is asked for two graphs, or none: a mask that leaves nothing of a row it does not get, as its gradient
 # would be too large (attention_large.h).
 @test "16 bits: masks that are known and leave something of each row are cuDNN's" {
-    local mask shape plans data="--data $srcdir/etc/demo/digits-train.safetensors"
+    local mask shape plans
     below() { awk -v hide="$1" -v row="$2" 'BEGIN {
         for (i = 0; i < 64; i++) {
             seen = i % 8 <= int(i / 8) && int(i / 8) != row
@@ -245,10 +253,7 @@ node MatMul h,w -> y
 output y
 TEXT
         rm -rf cache float32 bf16
-        model="net.onnx $data --loss cross-entropy:y,label --threads 1 -q --global-batch 8 --steps 3"
-        model="$model --lr 0.03 --stages 1"
-        "$TASUKI" profile net.onnx $data --loss cross-entropy:y,label --batch-size 4,8 --threads 1 -q \
-            -o cost.json
+        take_net
         model="$model --cost cost.json --device cuda"
         on_fake "$TASUKI" train $model --micro-batches 1 --log float32
         # So few bytes that the gradient takes turns.
@@ -263,7 +268,7 @@ TEXT
 # some by such numbers, by infinite ones from a row's first key on, by a bool; and PyTorch's way with queries
 # that see nothing, of which there are some. cuDNN is asked for two graphs, with heads turned and not.
 @test "16 bits: masks that are inputs, of numbers or bools, are cuDNN's" {
-    local mask nodes precision plans data="--data $srcdir/etc/demo/digits-train.safetensors"
+    local mask nodes precision plans
     local below="node ReduceMax pairs -> most axes=[3] keepdims=1
 const half float 1 = 0.5
 node Mul most,half -> limit
@@ -355,12 +360,9 @@ init w float 512,10
 node MatMul h,w -> y
 output y
 TEXT
-        model="net.onnx $data --loss cross-entropy:y,label --threads 1 -q --global-batch 8 --steps 3"
-        model="$model --lr 0.03 --stages 1"
+        take_net
         rm -f float64
         "$TASUKI" train $model --backend reference --precision float64 --micro-batches 1 --log float64
-        "$TASUKI" profile net.onnx $data --loss cross-entropy:y,label --batch-size 4,8 --threads 1 -q \
-            -o cost.json
         for precision in bf16 fp16; do
             [ $precision = bf16 ] || [ $mask = unseen ] || continue
             rm -rf cache $precision
