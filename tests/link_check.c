@@ -178,7 +178,7 @@ static void check_sums(struct probe *probe, const struct fit_curve *curve)
     struct comm_group *group = everybody();
     struct passes p = { .sizes.n = 0 };
     size_t fitted[LINKS_SIZES], floats[MOST];
-    int n = links_sum_sizes(true, fitted);
+    int n = links_sum_sizes(true, false, fitted);
 
     for (int i = 0; i < n; i++)
         add(&p.sizes, fitted[i] * sizeof(float), true);

@@ -373,11 +373,6 @@ int cluster_core_place(const struct cluster *cluster, int device)
     return highest;
 }
 
-void cluster_renamed(struct cluster *cluster)
-{
-    make_slots(cluster);
-}
-
 int cluster_find_device(const struct cluster *cluster, const char *id)
 {
     return cluster->n_slots ? cluster->slots[slot_of(cluster, id)] - 1 : -1;

@@ -210,7 +210,5 @@ int cluster_device_from(const struct cluster *cluster, int place);
 /* The device whose leaf is 'place', which must be one. */
 const struct cluster_device *cluster_device_at(const struct cluster *cluster, int place);
 int cluster_find_device(const struct cluster *cluster, const char *id);     /* -1 */
-/* Whoever gives devices other ids says so before they are looked for. */
-void cluster_renamed(struct cluster *cluster);
 
 #endif

@@ -408,13 +408,15 @@ void links_apply(const struct links *links, struct cluster *cluster)
     free(inside);
 }
 
-int links_sum_sizes(bool full, size_t floats[LINKS_SIZES])
+int links_sum_sizes(bool full, bool gpus, size_t floats[LINKS_SIZES])
 {
     static const size_t quick[] = { 1 << 10, 16 << 10, 256 << 10 };
     static const size_t all[] = { 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20 };
     int n = full ? 5 : 3;
 
     memcpy(floats, full ? all : quick, (size_t)n * sizeof(*floats));
+    for (int i = 1; i < n && gpus; i++)
+        floats[i] *= GPUS_MORE;
     return n;
 }
 

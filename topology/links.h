@@ -91,7 +91,7 @@ struct links_sums {
     double seconds[LINKS_SIZES];
 };
 
-int links_sum_sizes(bool full, size_t floats[LINKS_SIZES]);
+int links_sum_sizes(bool full, bool gpus, size_t floats[LINKS_SIZES]);
 void links_apply_sums(struct cluster *cluster, int n, const struct links_sums *sums);
 
 /* A table of these "links" or "GPU links"; malloc'ed. */

@@ -176,6 +176,114 @@ static void add_gpus(struct cluster *cluster, const struct topo_node *node, int 
     free(island);
 }
 
+struct model_gpu model_gpu(const struct topo_node *node, int gpu)
+{
+    struct model_gpu g = { -1, 0, PCIE_BANDWIDTH, ORIGIN_TABLE, ORIGIN_TABLE };
+    int *island;
+
+    if (gpu < 0)
+        return g;
+    island = mem_new((size_t)node->n_gpus, sizeof(int));
+    find_islands(node, island);
+    if (members(island, node->n_gpus, island[gpu]) > 1)
+        g.island = island[gpu];
+    g.nvlink = nvlink_bandwidth(node, gpu);
+    g.nvlink_origin = g.nvlink > 0 ? ORIGIN_REPORTED : ORIGIN_TABLE;
+    if (g.nvlink <= 0)
+        g.nvlink = PCIE_BANDWIDTH;
+    g.pcie = pcie_bandwidth(node, &node->gpus[gpu], &g.pcie_origin);
+    free(island);
+    return g;
+}
+
+/* A copy of a device, with another wire. */
+static void add_rank(struct cluster *cluster, const struct cluster_device *device, int parent,
+                     double bandwidth, enum origin origin)
+{
+    int index = cluster_add_device(cluster, device->id, device->kind, parent, bandwidth);
+    struct cluster_device *d = &cluster->devices[index], own = *d;
+
+    *d = *device;
+    d->id = own.id;
+    d->kind = own.kind;
+    d->place = own.place;
+    d->node = own.node;
+    cluster->places[d->place].origin = origin;
+}
+
+/* Those of a node from 'first' on that are on the island of that one. */
+static void add_ranks_of(struct cluster *cluster, const struct cluster *ranks, int first, int last,
+                         const struct model_gpu *gpus, int parent)
+{
+    const struct model_gpu *of = &gpus[ranks->devices[first].rank];
+    char *name = mem_printf("island%d", of->island);
+    int place = cluster_add_place(cluster, CLUSTER_ISLAND, name, parent, INFINITY);
+    enum origin origin = ORIGIN_REPORTED;
+    double out = 0;
+
+    cluster->places[place].latency = NVLINK_LATENCY;
+    for (int d = first; d < last; d++) {
+        const struct model_gpu *g = &gpus[ranks->devices[d].rank];
+
+        if (g->island != of->island)
+            continue;
+        out += g->pcie;
+        origin = g->pcie_origin == ORIGIN_TABLE ? ORIGIN_TABLE : origin;
+        add_rank(cluster, &ranks->devices[d], place, g->nvlink, g->nvlink_origin);
+    }
+    cluster->places[place].up_bandwidth = out;
+    cluster->places[place].origin = origin;
+    free(name);
+}
+
+/* The devices from 'first' on are those of the node. */
+static void add_node_ranks(struct cluster *cluster, const struct cluster *ranks, int first, int last,
+                           const struct model_gpu *gpus, int place)
+{
+    for (int d = first; d < last; d++) {
+        const struct model_gpu *g = &gpus[ranks->devices[d].rank];
+        int before = 0, all = 0;
+
+        for (int e = first; e < last && g->island >= 0; e++) {
+            bool same = gpus[ranks->devices[e].rank].island == g->island;
+
+            before += same && e < d;
+            all += same;
+        }
+        if (all < 2)
+            add_rank(cluster, &ranks->devices[d], place, g->pcie, g->pcie_origin);
+        else if (before == 0)
+            add_ranks_of(cluster, ranks, d, last, gpus, place);
+    }
+}
+
+struct cluster *model_of_ranks(const struct cluster *cluster, const struct model_gpu *gpus)
+{
+    struct cluster *tree = cluster_new(cluster->name);
+    int *to = mem_new((size_t)cluster->n_places, sizeof(*to));
+
+    for (int p = 0; p < cluster->n_places; p++) {
+        const struct cluster_place *place = &cluster->places[p];
+        struct cluster_place *own;
+
+        if (place->kind == CLUSTER_DEVICE)
+            continue;
+        to[p] = p == 0 ? 0 : cluster_add_place(tree, place->kind, place->name, to[place->parent],
+                                               place->up_bandwidth);
+        own = &tree->places[to[p]];
+        own->flow_bandwidth = place->flow_bandwidth;
+        own->origin = place->origin;
+        own->cores = place->cores;
+        own->latency = place->kind == CLUSTER_NODE ? PCIE_LATENCY : place->latency;
+        if (place->kind != CLUSTER_NODE)
+            continue;
+        add_node_ranks(tree, cluster, cluster_device_from(cluster, p),
+                       cluster_device_from(cluster, cluster_end(cluster, p)), gpus, to[p]);
+    }
+    free(to);
+    return tree;
+}
+
 static void add_cpu(struct cluster *cluster, const struct topo_node *node, int place)
 {
     char *id = mem_printf("%s/cpu0", node->host);

@@ -19,6 +19,20 @@ struct topo_record;
 struct cluster *model_of_record(const struct topo_record *record, const char *name,
                                 struct err *err);
 
+/* What joins a rank's GPU to others, bytes/s each way. */
+struct model_gpu {
+    int island;                 /* the first GPU of its node that NVLinks join it to; -1: none do */
+    double nvlink, pcie;
+    enum origin nvlink_origin, pcie_origin;
+};
+
+/* Of one that its node reports, or, 'gpu' < 0, of which nothing is known. */
+struct model_gpu model_gpu(const struct topo_node *node, int gpu);
+/* A cluster of which the devices, right below nodes, are ranks (gather_merge()), with the GPUs of
+ * these, by rank: as model_of_record() has them, but these alone.
+ */
+struct cluster *model_of_ranks(const struct cluster *cluster, const struct model_gpu *gpus);
+
 /* What joins a node to others: the wire above it, and the latency of what that leads to. */
 struct model_network {
     double bandwidth, flow_bandwidth, latency;

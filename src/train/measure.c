@@ -271,27 +271,42 @@ static int measure_message_overlap(struct measuring *m, size_t bytes, struct err
     return 0;
 }
 
-/* Sums over all ranks, of few and of many bytes: how much longer than the model's ring? */
-static int measure_sums(struct measuring *m, struct err *err)
+/* By comm.h, and what else the computing threads of hosts have to do with it. */
+static int time_sums(struct measuring *m, int n, struct links_sums *sums, struct err *err)
 {
-    int n_ranks = comm_size(m->comm), n, status = -1;
-    int *ranks = mem_new((size_t)n_ranks, sizeof(*ranks));
-    struct links_sums sums;
+    int n_ranks = comm_size(m->comm), *ranks = mem_new((size_t)n_ranks, sizeof(*ranks));
     struct comm_group *group;
+    int status;
 
     for (int i = 0; i < n_ranks; i++)
         ranks[i] = i;
-    n = links_sum_sizes(m->full, sums.floats);
     group = comm_group_new(m->comm, n_ranks, ranks, err);
-    if (group && probe_sums(m->probe, group, n, sums.floats, NULL, sums.seconds, err) == 0 &&
-        measure_overlap(m, group, sums.floats[n - 1], sums.seconds[n - 1], err) == 0 &&
-        measure_message_overlap(m, sums.floats[n - 1] * sizeof(float), err) == 0) {
-        links_apply_sums(m->cluster, n, &sums);
-        status = 0;
-    }
+    status = group && probe_sums(m->probe, group, n, sums->floats, NULL, sums->seconds, err) == 0 &&
+                     measure_overlap(m, group, sums->floats[n - 1], sums->seconds[n - 1], err) == 0 &&
+                     measure_message_overlap(m, sums->floats[n - 1] * sizeof(float), err) == 0
+                 ? 0 : -1;
     comm_group_free(group);
     free(ranks);
     return status;
+}
+
+/* Of GPUs: while bytes move they compute. */
+static int time_gpu_sums(struct measuring *m, int n, struct links_sums *sums, struct err *err)
+{
+    m->cluster->sum_overlap = m->cluster->send_overlap = m->cluster->receive_overlap = 1;
+    return probe_sums(m->probe, NULL, n, sums->floats, NULL, sums->seconds, err);
+}
+
+/* Sums over all ranks, of few and of many bytes: how much longer than the model's ring? */
+static int measure_sums(struct measuring *m, struct err *err)
+{
+    struct links_sums sums;
+    int n = links_sum_sizes(m->full, m->pairs->gpus, sums.floats);
+
+    if (m->pairs->gpus ? time_gpu_sums(m, n, &sums, err) : time_sums(m, n, &sums, err))
+        return -1;
+    links_apply_sums(m->cluster, n, &sums);
+    return 0;
 }
 
 size_t measure_start(struct measuring *m)
@@ -319,20 +334,25 @@ void measure_end(struct measuring *m)
     free(m->loads);
 }
 
-static int measure_hosts(struct measuring *m, struct links **links, struct err *err)
+/* With a wire, which is freed. */
+static int measure_on(struct measuring *m, struct wire *wire, struct links **links, struct err *err)
 {
-    struct links *found;
+    struct links *found = NULL;
     int status;
 
-    if (measure_run(m, err))
-        return -1;
-    found = links_new(m->cluster, m->pairs, m->trials, m->loads, m->full);
-    links_apply(found, m->cluster);
-    status = measure_sums(m, err);
+    m->probe = probe_new(m->comm, wire);
+    status = measure_run(m, err);
+    if (status == 0) {
+        found = links_new(m->cluster, m->pairs, m->trials, m->loads, m->full);
+        links_apply(found, m->cluster);
+        status = measure_sums(m, err);
+    }
     if (status == 0 && links)
         *links = found;
     else
         links_free(found);
+    probe_free(m->probe);
+    wire_free(wire);
     return status;
 }
 
@@ -340,15 +360,45 @@ int measure_links(struct comm *comm, struct cluster *cluster, enum measure how,
                   struct links **links, struct err *err)
 {
     struct measuring m = { .comm = comm, .cluster = cluster, .full = how == MEASURE_FULL };
-    struct wire *wire;
     int status;
 
     m.pairs = pairs_choose(cluster, m.full);
-    wire = wire_of_hosts(comm, measure_start(&m));
-    m.probe = probe_new(comm, wire);
-    status = measure_hosts(&m, links, err);
-    probe_free(m.probe);
-    wire_free(wire);
+    status = measure_on(&m, wire_of_hosts(comm, measure_start(&m)), links, err);
+    measure_end(&m);
+    return status ? err_prefix(err, "measurement") : 0;
+}
+
+/* Of each pair its ranks, and of each transfer of a load. */
+static int *ranks_of(const struct measuring *m, int *n)
+{
+    const struct pairs *pairs = m->pairs;
+    int *ranks = mem_new(2 * (size_t)(pairs->n_pairs + pairs->n_flows), sizeof(*ranks));
+
+    *n = 0;
+    for (int i = 0; i < pairs->n_pairs + pairs->n_flows; i++, (*n)++) {
+        const struct pair *pair = i < pairs->n_pairs ? &pairs->pairs[i]
+                                                     : &pairs->flows[i - pairs->n_pairs];
+
+        ranks[2 * i] = rank_of(m, pair->a);
+        ranks[2 * i + 1] = rank_of(m, pair->b);
+    }
+    return ranks;
+}
+
+int measure_wires(struct comm *comm, struct cluster *cluster, const struct wire_gpu *gpu,
+                  enum measure how, struct links **links, struct err *err)
+{
+    struct measuring m = { .comm = comm, .cluster = cluster, .full = how == MEASURE_FULL };
+    struct wire *wire;
+    int *ranks, n, status = -1;
+
+    m.pairs = pairs_choose(cluster, m.full);
+    m.pairs->gpus = true;
+    ranks = ranks_of(&m, &n);
+    wire = wire_of_gpus(comm, gpu, measure_start(&m), n, ranks, err);
+    if (wire)
+        status = measure_on(&m, wire, links, err);
+    free(ranks);
     measure_end(&m);
     return status ? err_prefix(err, "measurement") : 0;
 }

@@ -10,6 +10,7 @@
 struct err;
 struct gpu_links;
 struct topo_record;
+struct wire_gpu;
 
 /* QUICK takes some tenths of a second: one pair of ranks in each of up to four places of a
  * class, and sums over all ranks. FULL takes the pairs of pairs_choose(), each until it is
@@ -25,7 +26,13 @@ enum measure { MEASURE_QUICK, MEASURE_FULL, MEASURE_NONE };
 int measure_links(struct comm *comm, struct cluster *cluster, enum measure how,
                   struct links **links, struct err *err);
 
-/* The same between the GPUs of the ranks, by tasuki-cuda.so. '*gpus' is NULL where no node has
+/* The same between the GPUs of a run, as it moves bytes, each rank on one: the cluster's devices are
+ * these. Collective.
+ */
+int measure_wires(struct comm *comm, struct cluster *cluster, const struct wire_gpu *gpu,
+                  enum measure how, struct links **links, struct err *err);
+
+/* What links between the ranks' GPUs do, by tasuki-cuda.so alone. '*gpus' is NULL where no node has
  * any, the same on all ranks otherwise; what could not be measured, it says and why. That a GPU
  * fails while it is used is an error. Collective.
  */

@@ -145,6 +145,21 @@ int nccl_reachable(const struct nccl *nccl, int n, int *ranks)
     return found;
 }
 
+int nccl_leaders(const struct comm *comm, int n, const int *ranks, int *leaders)
+{
+    int found = 0;
+
+    for (int i = 0; i < n; i++) {
+        bool first = true;
+
+        for (int k = 0; k < found; k++)
+            first = first && !comm_same_host(comm, leaders[k], ranks[i]);
+        if (first)
+            leaders[found++] = ranks[i];
+    }
+    return found;
+}
+
 static bool comes_before(const struct nccl_team *a, const struct nccl_team *b)
 {
     if (a->key != b->key)

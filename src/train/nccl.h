@@ -45,6 +45,8 @@ bool nccl_reaches(const struct nccl *nccl, int rank);
  * over '*ranks' and returns how many.
  */
 int nccl_reachable(const struct nccl *nccl, int n, int *ranks);
+/* Of these ranks the first on each node, in order: how many. */
+int nccl_leaders(const struct comm *comm, int n, const int *ranks, int *leaders);
 
 /* Members call with the same ranks, in the same order, and with the same key >= 0, which no
  * other team of these ranks has. Of a 'pair' the first sends, and the second receives. It is

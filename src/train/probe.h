@@ -47,7 +47,7 @@ int probe_burst(struct probe *probe, int peer, bool sends, size_t *bytes, double
 /* Seconds of a sum of so many floats over the group, the median of some rounds in which each
  * is measured once. 'work' (NULL: none): for so many seconds each member computes meanwhile,
  * and then waits for the rest; 0 floats: it only computes. The same on all members, which are all
- * ranks. Collective; on a wire of hosts alone.
+ * ranks. Collective. On a wire that sums by itself 'group' and 'work' are NULL.
  */
 int probe_sums(struct probe *probe, struct comm_group *group, int n, const size_t *floats,
                const double *work, double *seconds, struct err *err);

@@ -10,28 +10,12 @@
 
 #define KEYS ((int64_t)1 << 32)     /* of teams that sum: behind those of pairs */
 
-/* Of these ranks the first on each node, in order. */
-static int find_leaders(const struct comm *comm, int n, const int *ranks, int *leaders)
-{
-    int found = 0;
-
-    for (int i = 0; i < n; i++) {
-        bool first = true;
-
-        for (int k = 0; k < i; k++)
-            first = first && !comm_same_host(comm, ranks[k], ranks[i]);
-        if (first)
-            leaders[found++] = ranks[i];
-    }
-    return found;
-}
-
 /* The group's ranks on this node, and what connects these with others. */
 static int add_teams(struct reduce *reduce, struct nccl *nccl, struct sum_teams *teams, int n,
                      int *ranks, int64_t key, struct err *err)
 {
     int *leaders = mem_new((size_t)n, sizeof(*leaders)), bad = 0;
-    int n_leaders = find_leaders(reduce->comm, n, ranks, leaders);
+    int n_leaders = nccl_leaders(reduce->comm, n, ranks, leaders);
     int here = nccl_reachable(nccl, n, ranks);
 
     teams->across_nodes = here < n;

@@ -5,11 +5,15 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "topology/links.h"
+#include "topology/model.h"
 #include "topology/node.h"
 #include "train/gpu.h"
 #include "train/planning.h"
 #include "train/session.h"
+#include "train/wire.h"
 
 /* What a rank tells the others of its GPU. */
 struct gpu_facts {
@@ -17,6 +21,7 @@ struct gpu_facts {
     char kind[96];
     int index;              /* in the order of its node's; -1: not known */
     double memory;          /* bytes */
+    struct model_gpu wires;
 };
 
 /* NCCL wants a GPU for each rank, and the same version everywhere. */
@@ -108,6 +113,9 @@ static struct gpu_facts own_facts(const struct session *s)
     struct gpu_facts facts = { .index = topo_node_find_gpu(s->node, s->gpu),
                                .memory = (double)s->backend->memory(s->device) };
 
+    facts.wires = model_gpu(s->node, facts.index);
+    if (s->settings.nccl == NCCL_NOWHERE)
+        facts.wires.island = -1;        /* hosts take no NVLink */
     snprintf(facts.address, sizeof(facts.address), "%s", s->gpu);
     /* "NVIDIA H200, sm_90, CUDA 13.0": what follows is not the kind. */
     snprintf(facts.kind, sizeof(facts.kind), "%.*s", (int)strcspn(name, ","), name);
@@ -139,10 +147,12 @@ static void describe(struct cluster_device *d, const char *host, const struct gp
     d->flops = d->memory_bandwidth = 0;     /* its costs are measured */
 }
 
-/* What computing threads of hosts do beside messages says nothing of GPUs. */
+/* The devices become GPUs, on islands where NCCL moves bytes. */
 static void describe_all(struct session *s, const struct gpu_facts *facts)
 {
-    s->cluster->send_overlap = s->cluster->receive_overlap = 1;
+    struct model_gpu *wires = mem_new((size_t)s->size, sizeof(*wires));
+    struct cluster *tree;
+
     for (int k = 0; k < s->cluster->n_devices; k++) {
         struct cluster_device *d = &s->cluster->devices[k];
         int i = 0, sharers = 0;
@@ -155,7 +165,33 @@ static void describe_all(struct session *s, const struct gpu_facts *facts)
         if (sharers > 0)
             describe(d, comm_host(s->comm, d->rank), &facts[d->rank], i, sharers);
     }
-    cluster_renamed(s->cluster);
+    for (int r = 0; r < s->size; r++)
+        wires[r] = facts[r].wires;
+    tree = model_of_ranks(s->cluster, wires);
+    cluster_free(s->cluster);
+    s->cluster = tree;
+    free(wires);
+}
+
+/* What messages and sums of this run take, by whoever moves them. */
+static int measure(struct session *s, struct err *err)
+{
+    static const char *const by[] = { "GPU links by hosts", "GPU links by NCCL",
+                                      "GPU links by NCCL and, between nodes, hosts" };
+    const struct wire_gpu gpu = { s->backend, s->device, s->settings.nccl };
+    struct links *links;
+    char *text;
+
+    if (s->settings.measure == MEASURE_NONE || s->size == 1)
+        return 0;
+    if (measure_wires(s->comm, s->cluster, &gpu, s->settings.measure, &links, err))
+        return -1;
+    text = s->rank == 0 ? links_text(links, by[s->settings.nccl]) : NULL;
+    if (text)
+        log_debug("%s", text);
+    free(text);
+    links_free(links);
+    return 0;
 }
 
 int session_use_gpus(struct session *session, struct err *err)
@@ -172,5 +208,5 @@ int session_use_gpus(struct session *session, struct err *err)
     if (!bad)
         describe_all(s, all);
     free(all);
-    return session_agree(s, bad, err);
+    return session_agree(s, bad, err) < 0 ? -1 : session_agreed(s, measure(s, err), err);
 }

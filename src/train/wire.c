@@ -43,7 +43,8 @@ struct wire *wire_of_hosts(struct comm *comm, size_t size)
 {
     struct host_wire *wire = mem_new(1, sizeof(*wire));
 
-    wire->base = (struct wire){ size, mem_new(size, 1), post, wait, free_host_wire };
+    wire->base = (struct wire){ .size = size, .pool = mem_new(size, 1), .post = post, .wait = wait,
+                                .free = free_host_wire };
     wire->comm = comm;
     for (int i = 0; i < WIRE_SLOTS; i++)
         wire->requests[i] = comm_request_new(comm);

@@ -287,3 +287,49 @@ fails_with() {
     grep -qE '^ +island0 .* between its parts.* \(measured\)' report
     grep -qE 'gpu0, .*gpu1 .* up \(measured\)$' report
 }
+
+# Two stages of a network whose layers take no time, planned on four ranks, of which NVLinks join 0 and 2,
+# with these options: milliseconds of a step, and the two GPUs.
+plan_two_stages() {
+    local data=$srcdir/tests/data/model/tied
+    [ -e cost.json ] || env -u HWLOC_XMLFILE "$TASUKI" profile "$data/model.onnx" \
+        --data "$data/train.safetensors" --optimizer momentum --batch-size 8 --threads 1 -q -o cost.json
+    rm -f run.jsonl
+    TASUKI_MEASURE=quick CUDA_VISIBLE_DEVICES=0,2,1,3 ranks 4 "$TASUKI" train "$data/model.onnx" \
+        --data "$data/train.safetensors" --cost cost.json --optimizer momentum --threads 1 --steps 1 \
+        --global-batch 8 --micro-batches 1 --stages 2 --replicas 1,1 --device cuda --log run.jsonl \
+        -q "$@" 2>/dev/null
+    python3 -c '
+import json
+plan = json.loads(open("run.jsonl").readline())["plan"]
+gpus = [d.split("/")[1] for stage in plan["stages"] for replica in stage["devices"] for d in replica]
+print(round(1e3 * plan["iteration_seconds"], 1), " ".join(sorted(gpus)))'
+}
+
+# Between these times, on those GPUs.
+is_planned() {
+    awk -v low="$1" -v high="$2" -v gpus="$3" '
+        { exit !($1 >= low && $1 <= high && (gpus == "" || $2 " " $3 == gpus)) }' plan
+}
+
+# There and back, and what a rank sleeps beyond a wait, a tenth of it, at each; what other work adds is
+# measured anew.
+@test "a run plans with what messages take by the way of --comm" {
+    needs_nccl
+    local try
+    for try in 1 2 3 4; do
+        plan_two_stages --comm nccl >plan
+        cat plan
+        ! is_planned 20 26 "gpu0 gpu1" || break
+        [ $try -lt 4 ]
+    done
+    # Each message leaves one GPU for its host, and reaches the other from there.
+    sed '/^wire/d' good >machine
+    printf 'wire host host 10e-3 1e9\nwire * * 1e-3 1e9\n' >>machine
+    for try in 1 2 3 4; do
+        plan_two_stages --comm mpi >plan
+        cat plan
+        ! is_planned 40 70 "" || break
+        [ $try -lt 4 ]
+    done
+}

@@ -105,6 +105,19 @@ same_curve() {
     done
 }
 
+# Messages in nodes and sums by NCCL, others by hosts, under the eyes of fake_watch.c.
+@test "what links take is measured as bytes move" {
+    [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
+    unset TASUKI_MEASURE
+    network mlp
+    srun --mpi=pmix -N2 --ntasks-per-node=2 env LD_PRELOAD="$fake" TASUKI_FAKE_SEED=$RANDOM \
+        "$TASUKI" train ${model/-q/} -v --device cuda --comm nccl+mpi --dry-run >report 2>&1
+    cat report
+    grep -q '^tasuki: GPU links by NCCL and, between nodes, hosts, measured (quick)$' report
+    grep -qE '^  same node +2 ' report
+    grep -qE '^  same machine +1 ' report
+}
+
 @test "what NCCL cannot do is refused in one line" {
     network mlp
     run "$TASUKI" train $model --comm nccl

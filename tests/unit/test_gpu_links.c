@@ -190,6 +190,95 @@ static void the_tree_has_what_nvlinks_and_the_network_showed(void **state)
     close_lab(&lab);
 }
 
+/* A node whose ranks have these GPUs, as gather_merge() describes it. */
+static void add_ranks(struct cluster *hosts, const char *host, int n, const int *gpus)
+{
+    int node = cluster_add_place(hosts, CLUSTER_NODE, host, 0, 25e9);
+
+    hosts->places[node].latency = 1e-6;
+    hosts->places[node].cores = 8;
+    for (int i = 0; i < n; i++) {
+        char *id = mem_printf("%s/gpu%d", host, gpus[i]);
+        int index = cluster_add_device(hosts, id, "GPU", node, 4e9);
+
+        hosts->devices[index].rank = index;
+        hosts->devices[index].memory = 16e9 + index;
+        free(id);
+    }
+}
+
+static void ranks_are_on_the_islands_of_their_gpus(void **state)
+{
+    static const char *const machines[] = { "dgx1", "omni-path" };
+
+    (void)state;
+    for (int m = 0; m < 2; m++) {
+        struct lab lab = new_lab(machines[m]);
+        struct topo_node *node = recorded_machine(machines[m]);
+        struct cluster *hosts = cluster_new("test"), *tree;
+        int n = node->n_gpus, all[8] = { 0, 1, 2, 3, 4, 5, 6, 7 };
+        struct model_gpu gpus[16];
+        struct err err = { 0 };
+
+        hosts->places[0].latency = lab.cluster->places[0].latency;
+        add_ranks(hosts, "n0", n, all);
+        add_ranks(hosts, "n1", n, all);
+        for (int i = 0; i < 2 * n; i++)
+            gpus[i] = model_gpu(node, i % n);
+        tree = model_of_ranks(hosts, gpus);
+        assert_int_equal(cluster_check(tree, &err), 0);
+        assert_int_equal(tree->n_places, lab.cluster->n_places);
+        for (int d = 0; d < 2 * n; d++) {
+            int a = tree->devices[d].place, b = lab.cluster->devices[d].place;
+
+            assert_string_equal(tree->devices[d].id, lab.cluster->devices[d].id);
+            assert_true(tree->devices[d].rank == d && tree->devices[d].memory == 16e9 + d);
+            assert_int_equal(cluster_find_device(tree, tree->devices[d].id), d);
+            for (; tree->places[a].kind != CLUSTER_NODE; a = tree->places[a].parent) {
+                assert_true(tree->places[a].kind == lab.cluster->places[b].kind &&
+                            tree->places[a].up_bandwidth == lab.cluster->places[b].up_bandwidth &&
+                            tree->places[a].latency == lab.cluster->places[b].latency &&
+                            tree->places[a].origin == lab.cluster->places[b].origin);
+                b = lab.cluster->places[b].parent;
+            }
+            assert_true(tree->places[a].up_bandwidth == 25e9 && tree->places[a].cores == 8);
+        }
+        cluster_free(tree);
+        cluster_free(hosts);
+        topo_node_free(node);
+        close_lab(&lab);
+    }
+}
+
+/* Ranks 0 to 3 have GPUs of two islands in turn, 4 is alone on its, 5's is not known. */
+static void gpus_of_other_islands_and_lone_ones_are_apart(void **state)
+{
+    static const struct model_gpu near = { 0, 40e9, 16e9, ORIGIN_REPORTED, ORIGIN_REPORTED };
+    static const struct model_gpu far = { 2, 20e9, 12e9, ORIGIN_REPORTED, ORIGIN_TABLE };
+    const struct model_gpu gpus[] = { near, far, near, far, near, model_gpu(NULL, -1) };
+    struct cluster *hosts = cluster_new("test"), *tree;
+    struct err err = { 0 };
+
+    (void)state;
+    add_ranks(hosts, "n0", 4, (const int[]){ 0, 2, 1, 3 });
+    add_ranks(hosts, "n1", 2, (const int[]){ 0, 7 });
+    tree = model_of_ranks(hosts, gpus);
+    assert_int_equal(cluster_check(tree, &err), 0);
+    assert_string_equal(tree->devices[1].id, "n0/gpu1");
+    assert_int_equal(tree->devices[1].rank, 2);
+    assert_int_equal(tree->devices[2].rank, 1);
+    assert_true(cluster_link(tree, 0, 1).bandwidth == 40e9);
+    assert_true(cluster_link(tree, 0, 1).latency < cluster_link(tree, 0, 2).latency);
+    assert_true(cluster_link(tree, 2, 3).bandwidth == 20e9);
+    assert_true(cluster_link(tree, 0, 2).bandwidth == 20e9);    /* out of an island: what all have */
+    assert_int_equal(tree->places[tree->places[tree->devices[2].place].parent].origin, ORIGIN_TABLE);
+    assert_int_equal(tree->places[tree->devices[4].place].parent, tree->devices[4].node);
+    assert_true(tree->places[tree->devices[4].place].up_bandwidth == 16e9);
+    assert_int_equal(tree->places[tree->devices[5].place].origin, ORIGIN_TABLE);
+    cluster_free(tree);
+    cluster_free(hosts);
+}
+
 static void a_file_gives_back_what_was_measured(void **state)
 {
     struct lab lab = new_lab("hgx-h100");
@@ -260,6 +349,8 @@ int main(void)
         cmocka_unit_test(quick_takes_one_pair_of_a_class_on_a_node),
         cmocka_unit_test(gpus_without_a_rank_are_left_out_and_shared_ones_meet_themselves),
         cmocka_unit_test(the_tree_has_what_nvlinks_and_the_network_showed),
+        cmocka_unit_test(ranks_are_on_the_islands_of_their_gpus),
+        cmocka_unit_test(gpus_of_other_islands_and_lone_ones_are_apart),
         cmocka_unit_test(a_file_gives_back_what_was_measured),
         cmocka_unit_test(what_is_wrong_in_a_file_is_named),
     };

@@ -316,7 +316,7 @@ static void the_factors_of_sums_give_back_their_times(void **state)
     struct cluster *c = cluster_open("flat:4,bandwidth=2e9,latency=5e-6", &err);
     const int all[] = { 0, 1, 2, 3 };
     struct links_sums sums;
-    int n = links_sum_sizes(true, sums.floats);
+    int n = links_sum_sizes(true, false, sums.floats);
 
     (void)state;
     for (int s = 0; s < n; s++)
@@ -333,7 +333,7 @@ static void sums_over_wires_without_a_slope_can_be_saved(void **state)
     struct cluster *c = cluster_open("flat:4,bandwidth=1e20,latency=1e-6", NULL), *again;
     struct links_sums sums;
     struct err err = { 0 };
-    int n = links_sum_sizes(false, sums.floats);
+    int n = links_sum_sizes(false, false, sums.floats);
     json_t *json;
 
     (void)state;
