@@ -21,6 +21,7 @@
 #include "kernels/step.h"
 
 struct err;
+struct fallbacks;
 struct device;      /* backend's own */
 struct stream;
 struct event;
@@ -174,6 +175,8 @@ struct backend {
      * compute on tensor cores. NULL: there are none of either.
      */
     void (*tensor_cores)(const struct device *device, int *products, int *on_them);
+    /* What its kernels that are there do another way than it has for it. NULL: nothing ever. */
+    const struct fallbacks *(*fallbacks)(const struct device *device);
     /* NCCL's table (kernels/cuda/collectives.h). NULL: there is none, and 'err' says why, or the
      * backend's memory is the host's and this itself is NULL.
      */

@@ -22,8 +22,6 @@ struct device {
     const struct backend *reference;    /* for what has no fast kernel here */
     struct device *reference_device;
     struct stream *reference_stream;
-    int n_fallbacks;
-    char fallbacks[512];                /* their operators */
     int n_layouts;
     struct cpu_layout **layouts;        /* made by lower(), freed with the device */
 };
@@ -152,10 +150,5 @@ int cpu_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, vo
 struct stream {
     struct device *device;
 };
-
-/* Kernels of this device that the reference runs: how many, and their operators, "Op Op …"
- * (each once), for tests and the debug log.
- */
-int cpu_fallbacks(const struct device *device, const char **names);
 
 #endif

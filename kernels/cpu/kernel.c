@@ -215,27 +215,6 @@ static void borrowed_free(struct kernel *kernel)
     free(b);
 }
 
-static void note_fallback(struct device *device, const char *op)
-{
-    size_t used = strlen(device->fallbacks), n = strlen(op);
-    const char *at = device->fallbacks;
-
-    device->n_fallbacks++;
-    while ((at = strstr(at, op))) {
-        if ((at == device->fallbacks || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
-            return;
-        at += n;
-    }
-    snprintf(device->fallbacks + used, sizeof(device->fallbacks) - used, "%s%s",
-             used ? " " : "", op);
-}
-
-int cpu_fallbacks(const struct device *device, const char **names)
-{
-    *names = device->fallbacks;
-    return device->n_fallbacks;
-}
-
 int cpu_make_reference(const struct cpu_build *build, struct kernel **kernel, struct err *err)
 {
     const struct cpu_op *op = cpu_op_find(cpu_node(build)->op->name);
@@ -255,7 +234,6 @@ int cpu_make_reference(const struct cpu_build *build, struct kernel **kernel, st
     b->base.workspace = device->reference->kernel_workspace(inner);
     b->base.accumulates = device->reference->kernel_accumulates(inner);
     b->inner = inner;
-    note_fallback(device, cpu_node(build)->op->name);
     log_debug("%s \"%s\": reference kernel", cpu_node(build)->op->name, cpu_node(build)->name);
     *kernel = &b->base;
     return 0;

@@ -52,9 +52,6 @@ static void device_close(struct device *device)
 {
     if (!device)
         return;
-    if (device->n_fallbacks && device->cuda != &cuda_absent)
-        log_info("cuda: %d kernel%s ran on the host: %s", device->n_fallbacks,
-                 device->n_fallbacks == 1 ? "" : "s", device->fallbacks);
     if (device->n_recordings)
         log_debug("cuda: %d graphs, launched %d times", device->n_recordings, device->n_replays);
     if (device->n_sums && device->cuda != &cuda_absent)
@@ -69,6 +66,7 @@ static void device_close(struct device *device)
         device->reference->stream_free(device->reference_stream);
     if (device->reference_device)
         device->reference->device_close(device->reference_device);
+    fallbacks_clear(&device->fallbacks);
     free(device);
 }
 
@@ -423,6 +421,11 @@ static int fill_zero(struct stream *stream, void *to, size_t bytes, struct err *
     return stream->device->cuda->fill_zero(stream->cuda, to, bytes, err);
 }
 
+static const struct fallbacks *fallbacks(const struct device *device)
+{
+    return &device->fallbacks;
+}
+
 static void tensor_cores(const struct device *device, int *products, int *on_them)
 {
     device->cuda->tensor_cores(device->gpu, products, on_them);
@@ -493,6 +496,7 @@ const struct backend backend_cuda = {
     .sum_squares = cuda_sum_squares,
     .lower = cuda_lower,
     .tensor_cores = tensor_cores,
+    .fallbacks = fallbacks,
     .collectives = collectives,
 };
 

@@ -9,6 +9,7 @@
 #define TASUKI_KERNELS_CUDA_CUDA_H
 
 #include "kernels/cuda/runtime.h"
+#include "kernels/fallbacks.h"
 #include "kernels/reference/reference.h"
 
 struct device {
@@ -24,10 +25,9 @@ struct device {
     struct stream *reference_stream;
     struct cuda_chains *chains; /* chain_kernel.c; NULL: none yet */
     bool no_chains;             /* none can be made, or none is wanted */
-    int n_fallbacks;
     int n_recordings, n_replays;
     int n_sums;                 /* gradients of biases that products were given to make: bias.c */
-    char fallbacks[512];        /* their operators */
+    struct fallbacks fallbacks;
 };
 
 struct stream {
@@ -67,6 +67,7 @@ struct cuda_kernel {
     size_t padded;              /* of that: a convolution's padded x, at its start */
     size_t dw_narrow, dw_wide;  /* then dw in 16 bits, and in float32 with the channels last */
     void **host;                /* of a fallback: its inputs and outputs, pinned */
+    bool falls_back, unfused;   /* counted as such */
     struct cuda_product *products[CUDA_PRODUCTS];
     struct cuda_convolution *convolution;
     struct cuda_sdpa_kernel *sdpa;
@@ -179,7 +180,6 @@ bool cuda_kernel_records(const struct kernel *kernel);
 int cuda_kernel_run(struct kernel *kernel, struct stream *stream,
                     const struct kernel_args *args, struct err *err);
 /* Kernels of this device that the reference runs: how many, and their operators. */
-int cuda_fallbacks(const struct device *device, const char **names);
 
 /* absent.c: the table of a GPU that is not here. */
 extern const struct cuda_runtime cuda_absent;

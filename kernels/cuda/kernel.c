@@ -237,18 +237,6 @@ static int run_on_host(const struct cuda_kernel *k, struct stream *stream,
     return take_back(k, stream, args, err);
 }
 
-static void count_fallback(struct device *device, const char *op)
-{
-    size_t length = strlen(device->fallbacks);
-
-    device->n_fallbacks++;
-    log_debug("cuda: %s runs on the host", op);
-    if (strstr(device->fallbacks, op))
-        return;
-    snprintf(device->fallbacks + length, sizeof(device->fallbacks) - length, "%s%s",
-             length ? " " : "", op);
-}
-
 /* Pinned copies of all operands, then room for the pointers of a run and for its workspace. */
 static int make_fallback(struct cuda_kernel *k, struct err *err)
 {
@@ -269,7 +257,9 @@ static int make_fallback(struct cuda_kernel *k, struct err *err)
         if (bytes && !(k->host[i] = k->device->cuda->alloc(k->device->gpu, bytes, true, err)))
             return -1;
     }
-    count_fallback(k->device, d->entry->op);
+    log_debug("cuda: %s runs on the host", d->entry->op);
+    k->falls_back = true;
+    fallbacks_add(&k->device->fallbacks, FALLBACK_HOST, d->entry->op, 1);
     return 0;
 }
 
@@ -277,6 +267,10 @@ static void free_fallback(struct cuda_kernel *k)
 {
     int n = k->digest->n_inputs + k->digest->n_outputs;
 
+    if (k->falls_back)
+        fallbacks_add(&k->device->fallbacks, FALLBACK_HOST, k->digest->entry->op, -1);
+    if (k->unfused)
+        fallbacks_add(&k->device->fallbacks, FALLBACK_UNFUSED, k->digest->entry->op, -1);
     for (int i = 0; k->host && i < n; i++)
         k->device->cuda->release(k->device->gpu, k->host[i], true);
     if (k->host)
@@ -384,10 +378,4 @@ int cuda_kernel_run(struct kernel *kernel, struct stream *stream,
     const struct cuda_kernel *k = (const struct cuda_kernel *)kernel;
 
     return k->run(k, stream, args, err);
-}
-
-int cuda_fallbacks(const struct device *device, const char **names)
-{
-    *names = device->fallbacks;
-    return device->n_fallbacks;
 }

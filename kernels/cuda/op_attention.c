@@ -606,6 +606,15 @@ static int make_fused(struct cuda_kernel *k, const struct graph *graph, int node
     return 0;
 }
 
+/* Of a run in 16 bits cuDNN's might have been expected. */
+static void count_unfused(struct cuda_kernel *k)
+{
+    if (!k->device->narrow)
+        return;
+    k->unfused = true;
+    fallbacks_add(&k->device->fallbacks, FALLBACK_UNFUSED, k->digest->entry->op, 1);
+}
+
 static int make_attention(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     const struct attention *a = &k->digest->attention;
@@ -621,6 +630,7 @@ static int make_attention(struct cuda_kernel *k, const struct graph *graph, int 
     describe(k, &p);
     k->workspace += room_bytes(k, &p, false);
     k->run = run_attention;
+    count_unfused(k);
     return 0;
 }
 
@@ -740,6 +750,7 @@ static int make_attention_grad(struct cuda_kernel *k, const struct graph *graph,
     describe(k, &p);
     k->workspace = (parts > k->workspace ? parts : k->workspace) + room_bytes(k, &p, true);
     k->run = run_attention_grad;
+    count_unfused(k);
     return 0;
 }
 

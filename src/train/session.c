@@ -404,7 +404,8 @@ int session_open(struct session *session, const struct train_settings *settings,
     s->planning = phase(s);
     if (settings->dry_run)
         return 0;
-    if (session_start(s, err) < 0 || session_check_space(s, err) < 0 ||
+    if (session_start(s, err) < 0 || session_tell_fallbacks(s, err) < 0 ||
+        session_check_space(s, err) < 0 ||
         session_stage(s, err) < 0)
         return -1;
     if (session_agree(s, make_prefetch(s, err) < 0, err) ||
@@ -440,6 +441,7 @@ void session_close(struct session *session)
     sampler_clear(&s->sampler);
     placement_clear(&s->placement);
     json_decref(s->plan_json);
+    json_decref(s->fallbacks);
     plan_free(s->plan);
     plan_free(s->given);
     plan_free(s->resumed_plan);

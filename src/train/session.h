@@ -101,6 +101,7 @@ struct session {
     struct board board;
     struct trace trace;
     struct journal *journal;            /* rank 0 */
+    json_t *fallbacks;                  /* likewise, see session_tell_fallbacks(); NULL: none can be */
     struct reports reports;
     bool *slow;                         /* rank 0: [size], see stragglers.h */
     struct metrics metrics;             /* rank 0 keeps them up to date */
@@ -135,6 +136,10 @@ int session_agree(struct session *session, int failed, struct err *err);
 /* The same for the result of a call that has agreed already: 'bad' is returned. */
 int session_agreed(struct session *session, int bad, struct err *err);
 
+/* How many kernels of which operators of the stages, once they are compiled, run on the host of a GPU,
+ * or unfused: in words, and for the log. Collective.
+ */
+int session_tell_fallbacks(struct session *session, struct err *err);
 /* Rank 0: write a line to the log. Takes the reference. */
 void session_log(struct session *session, json_t *line);
 /* A number for JSON; null where it is not finite. */

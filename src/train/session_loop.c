@@ -345,12 +345,12 @@ static json_t *tensor_cores(const struct session *s)
 static void log_end(struct session *s, struct report *r, int64_t done, double measured,
                     json_t *ranks, json_t *usage)
 {
-    session_log(s, json_pack("{s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:s, s:f, s:o*, s:o*}", "event",
+    session_log(s, json_pack("{s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:s, s:f, s:o*, s:o*, s:O*}", "event",
                              "end", "steps", r->n_steps, "bad_steps", (json_int_t)s->bad_steps,
                              "measured_seconds", measured, "predicted_seconds",
                              s->plan->iteration_seconds, "phases", phases(s), "ranks", ranks,
                              "outcome", outcome(s, r, done), "seconds", r->busy, "usage", usage,
-                             "tensor_cores", tensor_cores(s)));
+                             "tensor_cores", tensor_cores(s), "fallbacks", s->fallbacks));
 }
 
 static void say_end(const struct session *s, const struct report *r, double measured)

@@ -499,7 +499,10 @@ TEXT
     # What cuDNN does not have at all is float32 on the host, as it is without 16 bits.
     printf 'gpu 0000:1b:00.0\nerror cudnnBackendGetAttribute 3000\n' >machine
     on_fake "$TASUKI" train ${model/-q/-v} --micro-batches 1 --precision bf16 --log bf16 2>err
-    grep 'on the host: Conv' err
+    cat err
+    grep -F 'cuda: kernels run on the host: Conv (2), ' err
+    grep -oE '"fallbacks":\{.*\}\}' bf16
+    grep -F '"fallbacks":{"host":{"Conv":2,"ConvDgrad":1,"ConvWgrad":2},"unfused":{}}' bf16
     near_curve bf16 float32
 }
 
