@@ -221,7 +221,7 @@ take_net() {
 # cuDNN is asked for two graphs, or none: a mask that leaves nothing of a row it does not get, as its gradient
 # would be too large (attention_large.h).
 @test "16 bits: masks that are known and leave something of each row are cuDNN's" {
-    local mask shape plans
+    local mask shape plans parts
     below() { awk -v hide="$1" -v row="$2" 'BEGIN {
         for (i = 0; i < 64; i++) {
             seen = i % 8 <= int(i / 8) && int(i / 8) != row
@@ -261,6 +261,8 @@ TEXT
             on_fake "$TASUKI" train $model --precision bf16 --micro-batches 2 --log bf16
         near_curve bf16 float32
         [ "$(find cache -name 'cudnn-*.plan' | wc -l)" -eq "$plans" ]
+        parts='"Attention":1,"AttentionGrad":1'
+        grep -F "\"unfused\":{$([ "$plans" -eq 2 ] || echo "$parts")}}" bf16
     done
 }
 
