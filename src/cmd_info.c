@@ -90,10 +90,10 @@ static void cpu_name(char name[128])
 static const char *const backends[] = { "cpu", "cuda", "reference" };
 
 /* What a backend calls its device; malloc'ed, NULL where this build lacks the backend. */
-static char *device_of(const char *name)
+static char *device_of(const char *name, struct err *err)
 {
     const struct backend *backend = backend_find(name);
-    struct device *device = backend ? backend->device_open(0, NULL, NULL) : NULL;
+    struct device *device = backend ? backend->device_open(0, NULL, err) : NULL;
     char *text = device ? mem_strdup(backend->device_name(device)) : NULL;
 
     if (device)
@@ -109,9 +109,10 @@ static void print_text(void)
     printf("tasuki %s\n\n", PACKAGE_VERSION);
     printf("%-10s %s, %ld CPUs online\n", "machine", cpu, sysconf(_SC_NPROCESSORS_ONLN));
     for (size_t i = 0; i < COUNT(backends); i++) {
-        char *device = device_of(backends[i]);
+        struct err err = { .text = "this build lacks it" };
+        char *device = device_of(backends[i], &err);
 
-        printf("%-10s %s\n", backends[i], device ? device : "no backend");
+        printf("%-10s %s%s\n", backends[i], device ? "" : "no: ", device ? device : err.text);
         free(device);
     }
     for (size_t i = 0; i < COUNT(features); i++)
@@ -136,7 +137,7 @@ static int print_json(struct err *err)
 
     cpu_name(cpu);
     for (size_t i = 0; i < COUNT(backends); i++) {
-        char *device = device_of(backends[i]);
+        char *device = device_of(backends[i], NULL);
 
         json_object_set_new(devices, backends[i], device ? json_string(device) : json_null());
         free(device);

@@ -79,8 +79,8 @@ static struct device *device_open(int threads, const char *address, struct err *
 
     (void)address;
     device->threads = choose_threads(threads);
-    device->simd = simd_best();
-    device->onednn = onednn_open(err);
+    device->simd = simd_best(err);
+    device->onednn = device->simd ? onednn_open(err) : NULL;
     if (!device->onednn || open_reference(device, err)) {
         device_close(device);
         return NULL;

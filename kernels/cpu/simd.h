@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct err;
+
 enum simd_binary { SIMD_ADD, SIMD_SUB, SIMD_MUL, SIMD_DIV };
 
 enum simd_unary {
@@ -133,6 +135,7 @@ struct simd {
                  const float *v);
 };
 
-const struct simd *simd_best(void);
+/* Of those that TASUKI_MAX_ISA allows, or all. */
+const struct simd *simd_best(struct err *err);
 
 #endif

@@ -2,7 +2,11 @@
 #include "config.h"
 
 #include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/err.h"
 #include "kernels/cpu/simd.h"
 
 /* CPU_X86: the build has the variants for x86-64 (see Makemodule.am). */
@@ -28,30 +32,51 @@ DECLARE(avx2)
 DECLARE(avx512)
 #endif
 
+/* From the least to the most that a build may have. */
+static const char *const words[] = { "base", "avx2", "avx512" };
+#define WORDS ((int)(sizeof(words) / sizeof(words[0])))
+
 static struct simd best;
+static bool is_wrong;       /* what TASUKI_MAX_ISA says */
+
+/* The index of what is allowed at most. */
+static int most_allowed(void)
+{
+    const char *word = getenv("TASUKI_MAX_ISA");
+
+    for (int i = 0; i < WORDS && word && *word; i++)
+        if (strcmp(words[i], word) == 0)
+            return i;
+    is_wrong = word && *word;
+    return WORDS - 1;
+}
 
 static void choose(void)
 {
+    int most = most_allowed();
+
+    fill_base(&best);
 #ifdef CPU_X86
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-        fill_avx512(&best);
-        return;
-    }
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    if (most > 0 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         fill_avx2(&best);
-        return;
-    }
+    if (most > 1 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        fill_avx512(&best);
+#else
+    (void)most;
 #endif
-    fill_base(&best);
 }
 
 /* Several devices may be opened at once. */
-const struct simd *simd_best(void)
+const struct simd *simd_best(struct err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
     pthread_once(&once, choose);
-    return &best;
+    if (!is_wrong)
+        return &best;
+    err_set_code(err, EXIT_USAGE, "TASUKI_MAX_ISA: expected base, avx2 or avx512, got \"%s\"",
+                 getenv("TASUKI_MAX_ISA"));
+    return NULL;
 }
