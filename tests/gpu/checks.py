@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """What tests/gpu/run runs once all is built: every check that wants a GPU, on one GPU.
 
-Operators beside the reference, curves of one stage and of several ranks in this process beside
-the CPU's, and of small networks beside PyTorch's on the same GPU, compute-sanitizer, the forecast of
+Operators beside the reference, curves of one stage, of several ranks in this process, and of what
+a run may be told besides, beside the CPU's, and of small networks beside PyTorch's on the same GPU, compute-sanitizer, the forecast of
 a step beside what was measured, how large a BERT fits, and samples a second beside PyTorch, eager
 and compiled, the last four where there is what they need. What only compares runs beside other such
 checks, as many as --jobs says, and networks that are timed are exported and compiled meanwhile; what
@@ -35,6 +35,21 @@ PLANS = [("1 stage", 1, ["--stages", "1", "--micro-batches", "2"]),
          ("2 stages", 2, ["--stages", "2", "--replicas", "1,1", "--micro-batches", "2"]),
          ("2 replicas", 2, ["--stages", "1", "--replicas", "2", "--micro-batches", "1"]),
          ("2 stages of 2", 4, ["--stages", "2", "--replicas", "2,2", "--micro-batches", "2"])]
+# What a run may be told besides: how the GPU does it, and what is trained, there and on the CPU.
+FEATURES = [("offload", 1, ["--stages", "1", "--offload", "optimizer"], []),
+            ("recompute", 1, ["--stages", "1", "--micro-batches", "2", "--recompute", "full"], []),
+            ("no-graphs", 1, ["--stages", "1", "--no-cuda-graphs"], []),
+            ("no-chains", 1, ["--stages", "1"], []),
+            ("zero", 2, ["--stages", "1", "--replicas", "2", "--micro-batches", "1", "--zero"],
+             ["--optimizer", "adamw", "--no-decay", "*bias*"]),
+            ("interleaved", 2, ["--schedule", "interleaved", "--stages", "4", "--replicas",
+                                "1,1,1,1", "--micro-batches", "4"], []),
+            ("zb-v", 2, ["--schedule", "zb-v", "--stages", "4", "--replicas", "1,1,1,1",
+                         "--micro-batches", "4"], []),
+            ("lamb", 1, ["--stages", "1"], ["--optimizer", "lamb", "--clip-norm", "0.5"]),
+            ("lars", 2, ["--stages", "1", "--replicas", "2", "--micro-batches", "1"],
+             ["--optimizer", "lars"]),
+            ("resumed", 1, ["--stages", "1"], [])]
 # Of a loss over some steps: float32 in another order; rounded to the 8 bits of bfloat16, 11 of float16.
 TOLERANCE = {"float32": 1e-4, "bf16": 1e-2, "fp16": 1e-2 / 8}
 SPREADS = 3         # of what PyTorch itself is off
@@ -81,11 +96,11 @@ class Checks:
                                + "\n".join(last))
         return done.stdout
 
-    def train(self, options, wrapper=()):
+    def train(self, options, wrapper=(), **more):
         """The lines of the log."""
         log = os.path.join(self.folder(), "log.jsonl")
         self.call([*wrapper, self.tasuki, "train", *options, "--threads", "1", "-q",
-                   "--log", log])
+                   "--log", log], **more)
         with open(log, encoding="utf-8") as file:
             return [json.loads(line) for line in file]
 
@@ -145,17 +160,22 @@ def network(checks, name):
             "--steps", "5", "--lr", "0.03", "--optimizer", "momentum"]
 
 
-def curve(checks, options, expected, ranks, plan, precision, spread=None):
-    """'spread': how far off rounding alone is, from step to step."""
-    # Plans are pinned: that links are measured one network shows.
-    measure = "quick" if os.path.join("mlp", "model.onnx") in options[0] else "none"
-    got = losses(checks.train([*options, "--device", "cuda", "--precision", precision,
-                               "--ranks-in-process", str(ranks), "--measure", measure, *plan]))
+def compare(got, expected, precision, spread=None):
     off = [abs(a - b) / abs(b) for a, b in zip(got, expected)]
     bound = [TOLERANCE[precision] + SPREADS * s for s in spread or [0] * len(expected)]
     if len(got) != len(expected) or not all(a <= b for a, b in zip(off, bound)):
         raise RuntimeError(f"losses {got} instead of {expected}, to be off by {bound} at most")
     return {"off by": max(off), **({"PyTorch by": max(spread)} if spread else {})}
+
+
+def curve(checks, options, expected, ranks, plan, precision, spread=None, **more):
+    """'spread': how far off rounding alone is, from step to step; 'more' is for the environment."""
+    # Plans are pinned: that links are measured one network shows.
+    measure = "quick" if os.path.join("mlp", "model.onnx") in options[0] else "none"
+    got = losses(checks.train([*options, "--device", "cuda", "--precision", precision,
+                               "--ranks-in-process", str(ranks), "--measure", measure, *plan],
+                              **more))
+    return compare(got, expected, precision, spread)
 
 
 def expected_losses(checks, options):
@@ -176,6 +196,30 @@ def curves(checks):
             checks.row("curve", f"{name}, {title}, {narrow}",
                        lambda o=options, e=expected, r=ranks, p=plan, n=narrow:
                        curve(checks, o, e.result(), r, p, n))
+
+
+def resumed(checks, options, expected):
+    """Some steps, and the rest from a checkpoint."""
+    folder, got = os.path.join(checks.folder(), "checkpoints"), []
+    for steps in ("3", "5"):
+        got += losses(checks.train([*options, "--device", "cuda", "--stages", "1", "--steps", steps,
+                                    "--checkpoint", folder, "--resume"]))
+    return compare(got, expected, "float32")
+
+
+def features(checks):
+    for title, ranks, plan, training in FEATURES:
+        options = [*network(checks, "transformer"), *training]
+        more = {"TASUKI_CUDA_CHAINS": "0"} if title == "no-chains" else {}
+        if title not in checks.args.features.split(","):
+            continue
+        if title == "resumed":
+            checks.row("feature", title,
+                       lambda o=options: resumed(checks, o, expected_losses(checks, o)))
+            continue
+        checks.row("feature", title,
+                   lambda o=options, r=ranks, p=plan, m=more:
+                   curve(checks, o, expected_losses(checks, o), r, p, "float32", **m))
 
 
 def hazards(text):
@@ -488,6 +532,8 @@ def run_all(checks, wanted):
                        lambda n=narrow: operators(checks, "test_ops", f"cuda-{n}"))
     if "curves" in wanted:
         curves(checks)
+    if "features" in wanted:
+        features(checks)
     if "torch-curves" in wanted:
         for name in checks.args.torch_curves.split(","):
             for precision in ("float32", "bf16"):
@@ -527,10 +573,12 @@ def main():
     parser.add_argument("--top", required=True)
     parser.add_argument("--build", required=True)
     parser.add_argument("--results", required=True)
-    parser.add_argument("--checks", default="operators,curves,torch-curves,sanitizer,capacity,speed")
+    parser.add_argument("--checks", default="operators,curves,features,torch-curves,sanitizer,capacity,speed")
     parser.add_argument("--capacity", default="2048,30522,512,8", metavar="WIDTH,WORDS,LENGTH,BATCH[,BYTES]",
                         help="of the BERT whose layers are counted")
     parser.add_argument("--curves", default=",".join(CURVES), help="of tests/data/model")
+    parser.add_argument("--features", default=",".join(title for title, *_ in FEATURES),
+                        help="of a run: what it may be told besides")
     parser.add_argument("--torch-curves", default=",".join(TORCH_CURVES), help="of large.py, small")
     parser.add_argument("--jobs", type=int, default=max(1, min(8, (os.cpu_count() or 1) // 2)),
                         help="of what only compares, at once")

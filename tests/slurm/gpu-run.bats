@@ -22,10 +22,12 @@ checks() {
     run checks --results "$srcdir/tests/gpu/results"
     [ "$status" -eq 1 ]
     [[ "$output" == *"results of a stand-in are none to keep"* ]]
-    run checks --results results --checks curves,sanitizer --curves mlp
+    run checks --results results --checks curves,features,sanitizer --curves mlp \
+        --features "recompute,zb-v,resumed$([ -z "${TASUKI_TEST_LONG:-}" ] || echo ,zero,lamb)"
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c '^ok  .*curve' results/*-fake-gpu.txt)" -eq 6 ]
+    [ "$(grep -c '^ok  .*feature' results/*-fake-gpu.txt)" -ge 3 ]
     grep -q '^skipped .*memcheck' results/*-fake-gpu.txt
     python3 -m json.tool results/*-fake-gpu.json >/dev/null
 }
