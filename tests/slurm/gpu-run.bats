@@ -32,6 +32,25 @@ checks() {
     python3 -m json.tool results/*-fake-gpu.json >/dev/null
 }
 
+# Without what it was built with, and with no library of the system's own by their names.
+@test "what is carried along runs where nothing is built" {
+    local library
+    "$srcdir/tests/gpu/carry" --build "$builddir" carried
+    [ -e carried/lib/libjansson.so.4 ]
+    ! ls carried/lib | grep -E '^lib(c|cuda[^/]*|cudnn|nccl)\.so' || false
+    # From there, and from nowhere else.
+    for library in $(ls carried/lib); do
+        LD_LIBRARY_PATH=$PWD/carried/lib ldd carried/tasuki carried/tests/unit/test_ops |
+            awk -v name="$library" -v place="$PWD/carried/lib/" '
+                $1 == name && index($3, place) != 1 { print; bad = 1 } END { exit bad }'
+    done
+    run env -u TASUKI -u TASUKI_PKGLIBDIR PATH=/usr/bin:/bin "$srcdir/tests/gpu/run" --carried carried \
+        --results results --checks features --features no-graphs
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^ok  .*feature' results/*-fake-gpu.txt)" -eq 1 ]
+}
+
 @test "a share of a peak is of what is known, and a row without tensor cores fails" {
     PYTHONPATH=$srcdir/tests/gpu PYTHONDONTWRITEBYTECODE=1 python3 - <<'END'
 from peaks import PEAKS, peak
