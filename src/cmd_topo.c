@@ -32,6 +32,19 @@
 #include "train/discover.h"
 #include "train/job_nodes.h"
 
+/* Who moves the bytes that are measured between GPUs. */
+static int read_way(const struct options *options, struct request *request, struct err *err)
+{
+    const char *way;
+
+    if (option_choice(options, "comm", &way, err) < 0)
+        return -1;
+    request->nccl = !way || strcmp(way, "nccl") == 0 ? NCCL_EVERYWHERE
+                    : strcmp(way, "mpi") == 0        ? NCCL_NOWHERE
+                                                     : NCCL_IN_NODES;
+    return 0;
+}
+
 static int read_request(const struct options *options, struct request *request,
                         struct err *err)
 {
@@ -53,6 +66,8 @@ static int read_request(const struct options *options, struct request *request,
     };
     if (option_word(options, "format", &request->format, err) ||
         option_word(options, "measure", &request->measure, err))
+        return -1;
+    if (read_way(options, request, err))
         return -1;
     if (operands != (request->diff ? 2 : 0))
         return err_set_code(err, EXIT_USAGE, request->diff
@@ -357,7 +372,7 @@ static int view_ranks(const struct request *request, struct comm *comm,
     view->library = comm_library(comm);
     return request->measure == MEASURE_NONE
                ? 0 : measure_gpus(comm, view->record, (enum measure)request->measure,
-                                  &view->gpus, err);
+                                  (enum nccl_use)request->nccl, &view->gpus, err);
 }
 
 /* Slurm's are in its own facts. */

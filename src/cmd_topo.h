@@ -12,6 +12,7 @@ enum { FORMAT_TEXT, FORMAT_JSON, FORMAT_SVG, FORMAT_DOT, FORMAT_NCCL };
 
 struct request {
     int format, measure;
+    int nccl;                   /* enum nccl_use */
     bool check, diff;
     bool measure_asked;         /* it is not the default */
     const char *input, *output, *job, *partition;

@@ -40,12 +40,20 @@ static int peer_of(const struct measuring *m, const struct pair *pair, bool *sta
     return *starts ? other : me == other ? first : -1;
 }
 
+static struct probe *probe_of(const struct measuring *m, const struct pair *pair)
+{
+    const struct cluster_device *devices = m->cluster->devices;
+    bool apart = devices[pair->a].node != devices[pair->b].node;
+
+    return pair->a == pair->b || (apart && m->hosts_between_nodes) ? m->host_probe : m->probe;
+}
+
 static int measure_pair(struct measuring *m, const struct pair *pair, int peer, bool starts,
                         struct link_trial *trial, struct err *err)
 {
     static const struct probe_effort quick = { 0.02, 5, 40, 0 };
     static const struct probe_effort full = { 0.25, 20, 100, 1 };
-    struct probe *probe = pair->a == pair->b ? m->shared_probe : m->probe;
+    struct probe *probe = probe_of(m, pair);
 
     if (probe_trips(probe, peer, starts, m->full ? &full : &quick, m->n_sizes, m->bytes,
                     trial->quiet, trial->median, err))
@@ -157,7 +165,7 @@ static int run_flow(struct measuring *m, int flow, int peer, bool sends, int rou
     size_t bytes;
 
     record->flow = flow;
-    if (probe_burst(m->probe, peer, sends, &bytes, &record->seconds[round], err))
+    if (probe_burst(probe_of(m, &m->pairs->flows[flow]), peer, sends, &bytes, &record->seconds[round], err))
         return -1;
     record->bytes = (double)bytes;
     return 0;

@@ -25,6 +25,7 @@ struct driving {
     int n_first;                /* ranks that are the first on their GPU, */
     int *first;                 /* in the order of devices */
     int n_ranks;                /* that have a GPU */
+    enum nccl_use use;
 };
 
 /* Has any node GPUs, and has this rank's 'own'? -1 with 'err'. */
@@ -120,14 +121,15 @@ static char *note_of(const struct driving *d, struct comm *comm)
 
 static bool uses_nccl(const struct driving *d)
 {
-    return d->choices.nccl[0] && d->n_first > 1;
+    return d->use != NCCL_NOWHERE && d->choices.nccl[0] && d->n_first > 1;
 }
 
 static char *library_of(const struct driving *d)
 {
     if (uses_nccl(d))
-        return mem_printf("NCCL %s", d->choices.nccl);
-    return mem_strdup(d->n_first > 1 ? "hosts (there is no NCCL that all ranks have)" : "hosts");
+        return mem_printf("NCCL %s%s", d->choices.nccl,
+                          d->use == NCCL_IN_NODES ? " and, between nodes, hosts" : "");
+    return mem_strdup(d->use != NCCL_NOWHERE && d->n_first > 1 ? "hosts (there is no NCCL that all ranks have)" : "hosts");
 }
 
 static bool is_first(const struct driving *d, int rank)
@@ -150,17 +152,20 @@ static int measure_on(struct measuring *m, const struct driving *d, struct gpu *
     if (nccl && gpu_connect(m->comm, connected, d->n_first, d->first, err))
         return -1;
     for (int i = 0; i < m->pairs->n_classes; i++) {
-        bool same = m->pairs->classes[i].kind == CLUSTER_DEVICE;
+        enum cluster_kind kind = m->pairs->classes[i].kind;
+        bool by_hosts = !nccl || kind == CLUSTER_DEVICE ||
+                        (d->use == NCCL_IN_NODES && kind < CLUSTER_NODE);
 
-        m->pairs->classes[i].way = nccl && !same ? "NCCL" : "hosts";
+        m->pairs->classes[i].way = by_hosts ? "hosts" : "NCCL";
     }
     hosts = gpu ? gpu_wire_hosts(gpu) : NULL;
     wire = connected ? gpu_wire_nccl(connected) : NULL;
-    m->shared_probe = gpu ? probe_new(m->comm, hosts) : NULL;
+    m->hosts_between_nodes = d->use == NCCL_IN_NODES;
+    m->host_probe = gpu ? probe_new(m->comm, hosts) : NULL;
     m->probe = gpu ? probe_new(m->comm, wire ? wire : hosts) : NULL;
     status = measure_run(m, err);
     probe_free(m->probe);
-    probe_free(m->shared_probe);
+    probe_free(m->host_probe);
     wire_free(wire);
     wire_free(hosts);
     return status || (connected && gpu_leave(connected, err)) ? -1 : 0;
@@ -222,9 +227,9 @@ static int measure_record(struct comm *comm, const struct topo_record *record, b
 }
 
 int measure_gpus(struct comm *comm, const struct topo_record *record, enum measure how,
-                 struct gpu_links **gpus, struct err *err)
+                 enum nccl_use use, struct gpu_links **gpus, struct err *err)
 {
-    struct driving d = { .n_first = 0 };
+    struct driving d = { .use = use };
     struct gpu_links *found;
     bool own;
     int any = has_gpus(record, comm_host(comm, comm_rank(comm)), &own, err), status;

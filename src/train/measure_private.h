@@ -20,7 +20,8 @@ struct measuring {
     struct pairs *pairs;
     const int *second;          /* of GPUs: another rank that uses the device */
     struct probe *probe;
-    struct probe *shared_probe; /* between two ranks on one device */
+    struct probe *host_probe;   /* between GPUs, where hosts move the bytes: of two ranks on one, and, */
+    bool hosts_between_nodes;   /* if so, across nodes */
     bool full;
     int n_sizes;
     size_t bytes[LINKS_SIZES];

@@ -236,6 +236,16 @@ END
     grep -qE '^  same switch, level 1, NCCL +2 ' report
     sed '1,/^GPUs of/d' report | grep -qE '^ +leaf1, leaf2 .* between its parts.* \(measured\)'
     sed '1,/^GPUs of/d' report | grep -qE '^ +n1, n2 .* up \(measured\)'
+    # One more on each node: these by NCCL, nodes by hosts, or all by hosts.
+    for way in nccl+mpi mpi; do
+        srun --mpi=pmix -N2 --ntasks-per-node=2 --gres=gpu:2 env \
+            LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" topo --comm $way >report
+        cat report
+        grep -qE "^GPU links by $([ $way = mpi ] && echo hosts || echo 'NCCL [0-9.]+ and, between nodes, hosts'), " report
+        grep -qE "^  same switch, hosts +1 " report
+        sed '1,/^GPU links/d' report |
+            grep -qE "^  [?], $([ $way = mpi ] && echo hosts || echo NCCL) +[12] "
+    done
 }
 
 start_job() {
