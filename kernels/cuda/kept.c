@@ -9,7 +9,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-#define DIGITS 16               /* of a hash, at the start of a text that is kept; then a newline */
+#define DIGITS 16               /* of a hash of all that follows, at the start of a file; then a newline */
+#define START (DIGITS + 1)
 
 /* What is for another GPU, or another CUDA, is of no use, and for one that is absent nothing is made. */
 char *cuda_kept_path(const struct device *device, const char *kind, const char *what,
@@ -28,15 +29,23 @@ char *cuda_kept_path(const struct device *device, const char *kind, const char *
     return path;
 }
 
+/* A library, or the GPU, takes it as it is: what is not as it was kept is not used. */
 static bool use_file(const char *path, kept_use *use, void *context)
 {
     struct err ignored = { 0 };
     struct file_map map;
-    bool used;
+    char hex[DIGITS + 1];
+    bool used = false;
 
     if (!path || file_map_open(path, &map, &ignored) < 0)
         return false;
-    used = map.size && use(context, map.data, map.size);
+    if (map.size > START) {
+        const char *data = (const char *)map.data + START;
+
+        cache_hash_bytes(data, map.size - START, hex);
+        used = memcmp(map.data, hex, DIGITS) == 0 && data[-1] == '\n' &&
+               use(context, data, map.size - START);
+    }
     file_map_close(&map);
     if (used)
         cache_touch(path);
@@ -54,17 +63,21 @@ bool cuda_kept_find(const char *path, kept_use *use, void *context)
 
 void cuda_kept_put(const char *path, const void *data, size_t bytes)
 {
-    char *directory = mem_strdup(path);
+    char *directory = mem_strdup(path), *file = mem_new(START + bytes, 1);
     struct err ignored = { 0 };
     int turn;
 
+    cache_hash_bytes(data, bytes, file);
+    file[DIGITS] = '\n';
+    memcpy(file + START, data, bytes);
     *strrchr(directory, '/') = '\0';
     turn = cache_enter(directory);
     if (turn >= 0) {
-        (void)file_replace(path, data, bytes, &ignored);
+        (void)file_replace(path, file, START + bytes, &ignored);
         cache_leave(directory, turn);
     }
     free(directory);
+    free(file);
 }
 
 /* The module's ------------------------------------------------------------------------------ */
@@ -84,26 +97,16 @@ static char *head_of(const struct device *device, const char *what)
     return mem_printf("%s, %s\n", device->cuda->name(device->gpu), what);
 }
 
-/* A library reads it: what is not as it was kept, or of something else, is not used. */
+/* A text, of this and of nothing else. */
 static bool take_text(void *context, const void *data, size_t bytes)
 {
     struct wanted *w = context;
-    const char *file = data;
     size_t head = strlen(w->head);
-    char hex[DIGITS + 1], *all;
-    bool good;
 
-    if (bytes <= DIGITS + 1 || file[DIGITS] != '\n')
+    if (bytes < head || memcmp(data, w->head, head) != 0 || memchr(data, 0, bytes))
         return false;
-    bytes -= DIGITS + 1;
-    all = mem_new(bytes + 1, 1);
-    memcpy(all, file + DIGITS + 1, bytes);
-    cache_hash(all, hex);
-    good = strlen(all) == bytes && memcmp(hex, file, DIGITS) == 0 && strncmp(all, w->head, head) == 0;
-    if (good)
-        w->text = mem_strdup(all + head);
-    free(all);
-    return good;
+    w->text = mem_printf("%.*s", (int)(bytes - head), (const char *)data + head);
+    return true;
 }
 
 static char *get_text(void *context, const char *what)
@@ -120,16 +123,13 @@ static char *get_text(void *context, const char *what)
 /* Another rank may have been faster. */
 static void put_text(void *context, const char *what, const char *text)
 {
-    char *path = path_of(context, what), *there = path ? get_text(context, what) : NULL, *head, *file;
-    char hex[DIGITS + 1];
+    char *path = path_of(context, what), *there = path ? get_text(context, what) : NULL;
 
     if (path && !there) {
-        head = head_of(context, what);
-        file = mem_printf("%0*d\n%s%s", DIGITS, 0, head, text);
-        cache_hash(file + DIGITS + 1, hex);
-        memcpy(file, hex, DIGITS);
-        cuda_kept_put(path, file, strlen(file));
-        free(file);
+        char *head = head_of(context, what), *all = mem_printf("%s%s", head, text);
+
+        cuda_kept_put(path, all, strlen(all));
+        free(all);
         free(head);
     }
     free(there);

@@ -48,6 +48,9 @@ static struct cuda_team *open_team(struct cuda_device *device, int n, int me,
     *team = (struct cuda_team){ .device = device, .n = n, .me = me };
     if (open_comm(team, id, err) == 0)
         return team;
+    /* What it has begun, if anything. */
+    if (team->comm)
+        (void)ncclCommAbort(team->comm);
     free(team);
     return NULL;
 }

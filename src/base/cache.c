@@ -50,19 +50,27 @@ char *cache_of_run(void)
     return is_off ? NULL : find_directory();
 }
 
-static uint64_t add_text(uint64_t hash, const char *text)
+/* Fowler, Noll, Vo. */
+static uint64_t add(uint64_t hash, const void *data, size_t bytes)
 {
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+    const unsigned char *byte = data;
+
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ byte[i]) * 0x100000001b3u;
     return hash;
 }
 
-/* Fowler, Noll, Vo. */
-void cache_hash(const char *text, char hex[17])
+void cache_hash_bytes(const void *data, size_t bytes, char hex[17])
 {
-    uint64_t hash = add_text(add_text(0xcbf29ce484222325u, PACKAGE_VERSION " "), text);
+    static const char version[] = PACKAGE_VERSION " ";
+    uint64_t hash = add(add(0xcbf29ce484222325u, version, sizeof(version) - 1), data, bytes);
 
     snprintf(hex, DIGITS + 1, "%016llx", (unsigned long long)hash);
+}
+
+void cache_hash(const char *text, char hex[17])
+{
+    cache_hash_bytes(text, strlen(text), hex);
 }
 
 char *cache_path(const char *directory, const char *prefix, const char *hash, const char *suffix)

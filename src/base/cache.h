@@ -8,6 +8,7 @@
 #define TASUKI_BASE_CACHE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* The user's, by the environment, malloc'ed; NULL where nothing is to be 'kept', or there is no
@@ -18,6 +19,7 @@ char *cache_directory(bool kept);
 char *cache_of_run(void);
 /* FNV-1a of 'text' and this version: 16 hex digits. */
 void cache_hash(const char *text, char hex[17]);
+void cache_hash_bytes(const void *data, size_t bytes, char hex[17]);
 /* DIRECTORY/PREFIX-HASHSUFFIX, malloc'ed. */
 char *cache_path(const char *directory, const char *prefix, const char *hash, const char *suffix);
 /* Where the site would have it, malloc'ed; NULL: there is no site's cache. */
