@@ -889,6 +889,10 @@ file.write(bytes([byte ^ 8]))' "$file"
     on_fake "$TASUKI" train $model --log first
     plans=$(ls cache/cudnn-*.plan | wc -l)
     [ "$plans" -ge 2 ]
+    # Another GPU has its own.
+    printf 'gpu 0000:1b:00.0\ncompute 8.0\n' >machine
+    on_fake "$TASUKI" train $model --log other
+    [ "$(ls cache/cudnn-*.plan | wc -l)" -eq $((2 * plans)) ]
     # Nothing can be chosen any more.
     printf 'gpu 0000:1b:00.0\nerror heuristics 3000\n' >machine
     run on_fake "$TASUKI" train $model --log again
