@@ -251,11 +251,6 @@ static int choose_comm(const struct options *o, struct train_settings *t, struct
         return err_set_code(err, EXIT_USAGE, "--comm %s and --deterministic: NCCL adds in an "
                             "order of its own: --comm mpi keeps to that of ranks", way);
     t->nccl = strcmp(way, "nccl") == 0 ? NCCL_EVERYWHERE : NCCL_IN_NODES;
-    /* Connections are made at the start, not by whoever comes first; a stream for each direction
-     * must not wait behind others. Both libraries read this once.
-     */
-    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     return 0;
 }
 
@@ -582,6 +577,21 @@ static bool wants_facts(const struct options *o)
            (!option_given(o, "device") && !option_given(o, "backend"));
 }
 
+/* With NCCL connections are made at the start, not by whoever comes first, and a stream for each
+ * direction must not wait behind others. Both libraries read this once, and no thread may be there
+ * yet that reads the environment.
+ */
+static void set_libraries(const struct options *o)
+{
+    const char *way = NULL;
+    struct err ignored = { 0 };
+
+    if (option_choice(o, "comm", &way, &ignored) < 0 || !way || strcmp(way, "mpi") == 0)
+        return;
+    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
 static int run(struct job *job, struct err *err)
 {
     struct err ignored = { 0 };
@@ -603,6 +613,7 @@ static int run(struct job *job, struct err *err)
     catch_signals(launch.kind == LAUNCH_ALONE && !launch.slurm_step &&
                   option_given(job->options, "checkpoint") &&
                   !option_flag(job->options, "dry-run", false));
+    set_libraries(job->options);
     /* Before comm_open(): these may start a process. */
     if (launch.slurm_step && wants_facts(job->options))
         job->step = step_facts_ask(option_string(job->options, "checkpoint", NULL) != NULL);

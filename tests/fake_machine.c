@@ -8,6 +8,8 @@
  *     error CALL RESULT [N]                   of the GPU above it, or of all; N calls are good
  *     compute MAJOR.MINOR                     of the GPU above it, or of all; else 9.0
  *     code MAJOR                              the module has code for these alone
+ *     connections N                           CUDA_DEVICE_MAX_CONNECTIONS is to say so when CUDA is
+ *                                             first called, or it does not start
  *
  * The first line that fits counts; without one bytes take no time. A RESULT of -1 kills the process.
  */
@@ -48,8 +50,19 @@ static void read_line(const char *line, int *gpu)
     else if (sscanf(line, "error %63s %d %d", fault->call, &fault->result, &fault->good) >= 2) {
         fault->gpu = *gpu;
         fake.n_faults++;
-    } else if (sscanf(line, "code %d", &fake.code) != 1)
+    } else if (sscanf(line, "code %d", &fake.code) != 1 &&
+               sscanf(line, "connections %d", &fake.connections) != 1)
         read_compute(line, *gpu);
+}
+
+/* As CUDA, which never looks again. */
+static void read_environment(void)
+{
+    const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+
+    if (fake.connections && (!connections || atoi(connections) != fake.connections))
+        fake.faults[fake.n_faults++] = (struct fault){ "cudaGetDeviceCount", -1,
+                                                       cudaErrorInitializationError, 0 };
 }
 
 static void read_machine(void)
@@ -66,6 +79,7 @@ static void read_machine(void)
         fclose(file);
     fake.n_gpus = last + 1;
     fake.known = true;
+    read_environment();
 }
 
 int fake_visible(int i)

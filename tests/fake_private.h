@@ -30,7 +30,7 @@ struct block {
 
 __attribute__((visibility("hidden"))) extern struct fake_machine {
     bool known, failed;                 /* did a call say so on purpose? */
-    int n_gpus, n_wires, n_faults, code;
+    int n_gpus, n_wires, n_faults, code, connections;
     int compute[MOST];                  /* 90: sm_90 */
     char gpus[MOST][32];
     struct wire wires[MOST];

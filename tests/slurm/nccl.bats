@@ -85,6 +85,19 @@ same_curve() {
     same_curve
 }
 
+@test "what CUDA reads of the environment once is there before it is first called" {
+    unset TASUKI_FAKE_WATCH
+    network mlp
+    printf 'connections 32\ngpu 0000:%s:00.0\n' 1b 3d >machine
+    on_gpus 1 --comm nccl --stages 1 --replicas 2 --micro-batches 1 --ranks-in-process auto
+    same_curve
+    # What the user says stays.
+    sed -i s/32/8/ machine
+    CUDA_DEVICE_MAX_CONNECTIONS=8 on_gpus 1 --comm nccl --stages 1 --replicas 2 --micro-batches 1 \
+        --ranks-in-process auto
+    same_curve
+}
+
 @test "slices of other lengths are scattered and gathered" {
     network mlp
     on_gpus 3 --comm nccl --stages 1 --replicas 3 --micro-batches 1 --zero
