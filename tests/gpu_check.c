@@ -78,7 +78,7 @@ int main(void)
     must(launch_detect(&launch, &err), "launch");
     comm = comm_open(&launch, &err);
     must(!comm || comm_size(comm) != 2, "two ranks are needed");
-    must(gpu_choose(comm, true, &choices, &err), "choice");
+    must(gpu_choose(comm, true, NULL, &choices, &err), "choice");
     gpu = gpu_open(comm, choices.list[comm_rank(comm)].address, WIRE_SLOTS * ROOM, &err);
     must(comm_agree(comm, &err, !gpu), "GPU");
     if (choices.nccl[0] && strcmp(choices.list[0].address, choices.list[1].address) != 0) {

@@ -11,6 +11,7 @@
 #include "base/module.h"
 #include "kernels/cuda/driver.h"
 #include "topology/node_read.h"
+#include "train/gpu_plan.h"
 #include "train/wire.h"
 
 #define TAG 0
@@ -72,9 +73,9 @@ int gpu_architecture(const char *address)
 }
 
 /* What a rank tells the others: "" where it has nothing to do with GPUs, "!REASON", or its NCCL
- * and its GPUs, address and architecture, a line each.
+ * and its GPUs, a line each: address, architecture and what else a plan may call it.
  */
-static char *look(struct err *err)
+static char *look(const struct topo_node *node, struct err *err)
 {
     const struct cuda_driver *driver = load_driver(err);
     struct cuda_address *list = NULL;
@@ -89,10 +90,13 @@ static char *look(struct err *err)
     text = mem_strdup(version);
     for (int i = 0; i < n; i++) {
         char address[32];
+        struct gpu_names names;
 
         if (topo_pci_address(list[i].text, address))
             continue;
-        more = mem_printf("%s\n%s %d", text, address, list[i].architecture);
+        names = gpu_names(node, address);
+        more = mem_printf("%s\n%s %d %d %s", text, address, list[i].architecture, names.index,
+                          names.uuid);
         free(text);
         text = more;
     }
@@ -100,34 +104,52 @@ static char *look(struct err *err)
     return text;
 }
 
-/* The i-th line after the first, from 0; false: there are not so many. */
-static bool read_gpu(const char *text, int i, struct gpu_choice *gpu)
+/* The i-th line after the first, from 0; NULL: there are not so many. */
+static const char *line_of(const char *text, int i)
 {
     for (; text && i >= 0; i--) {
         text = strchr(text, '\n');
         text += text != NULL;
     }
-    return text && sscanf(text, "%31s %d", gpu->address, &gpu->architecture) == 2;
+    return text;
 }
 
-static bool is_taken(const struct comm *comm, const struct gpu_choices *choices, int rank,
-                     const char *address)
+static bool read_gpu(const char *text, int i, struct gpu_choice *gpu)
 {
-    for (int r = 0; r < rank; r++)
-        if (strcmp(choices->list[r].address, address) == 0 &&
-            comm_same_host(comm, r, rank))
-            return true;
-    return false;
+    const char *line = line_of(text, i);
+
+    return line && sscanf(line, "%31s %d", gpu->address, &gpu->architecture) == 2;
+}
+
+static bool read_names(const char *text, int i, struct gpu_names *names)
+{
+    const char *line = line_of(text, i);
+
+    return line && sscanf(line, "%31s %*d %d %63s", names->address, &names->index,
+                          names->uuid) == 3;
+}
+
+/* By how many ranks of the node of 'rank'. */
+static int count_takers(const struct comm *comm, const struct gpu_choices *choices, int rank,
+                        const char *address)
+{
+    int n = 0;
+
+    for (int r = 0; r < choices->n; r++)
+        n += r != rank && strcmp(choices->list[r].address, address) == 0 &&
+             comm_same_host(comm, r, rank);
+    return n;
 }
 
 /* What ranks tell each other of GPUs, each a string to be freed; NULL where none is wanted. */
-static int tell(struct comm *comm, bool wanted, char **texts, struct err *err)
+static int tell(struct comm *comm, bool wanted, const struct topo_node *node, char **texts,
+                struct err *err)
 {
     int n = comm_size(comm), status;
     const void **parts = mem_new((size_t)n, sizeof(*parts));
     size_t *sizes = mem_new((size_t)n, sizeof(*sizes));
     struct err why = { 0 };
-    char *text = wanted ? look(&why) : mem_strdup("");
+    char *text = wanted ? look(node, &why) : mem_strdup("");
     void *block = NULL;
 
     status = comm_exchange(comm, text, wanted ? strlen(text) + 1 : 0, &block, parts, sizes, err);
@@ -179,7 +201,7 @@ int gpu_share(struct comm *processes, bool wanted, int *share, struct err *err)
     int n = comm_size(processes), *gpus = mem_new((size_t)n, sizeof(*gpus));
     char **texts = mem_new((size_t)n, sizeof(*texts));
     struct gpu_choice gpu;
-    int status = tell(processes, wanted, texts, err);
+    int status = tell(processes, wanted, NULL, texts, err);
 
     for (int p = 0; p < n && !status; p++)
         for (int i = 0; read_gpu(texts[p], i, &gpu); i++)
@@ -194,6 +216,20 @@ int gpu_share(struct comm *processes, bool wanted, int *share, struct err *err)
     return status;
 }
 
+/* Of those that the plan names for more ranks than have taken it. */
+static void choose_planned(const struct comm *comm, const struct gpu_plan *plan,
+                           struct gpu_choices *choices, int rank, const char *text)
+{
+    struct gpu_names gpu;
+
+    for (int i = 0; read_names(text, i, &gpu); i++)
+        if (count_takers(comm, choices, rank, gpu.address) <
+            gpu_plan_count(plan, comm_host(comm, rank), &gpu)) {
+            read_gpu(text, i, &choices->list[rank]);
+            return;
+        }
+}
+
 static void choose(const struct comm *comm, struct gpu_choices *choices, int rank,
                    const char *text)
 {
@@ -201,7 +237,7 @@ static void choose(const struct comm *comm, struct gpu_choices *choices, int ran
     int before = 0, n = 0;
 
     for (; read_gpu(text, n, own); n++)
-        if (!is_taken(comm, choices, rank, own->address))
+        if (count_takers(comm, choices, rank, own->address) == 0)
             return;
     for (int r = 0; r < rank; r++)
         before += choices->list[r].address[0] &&
@@ -226,29 +262,34 @@ static void agree_on_nccl(struct gpu_choices *choices, const char *text, bool *a
     *any = true;
 }
 
-static void choose_all(const struct comm *comm, struct gpu_choices *choices, char *const *texts)
+static void choose_all(const struct comm *comm, const struct gpu_plan *plan,
+                       struct gpu_choices *choices, char *const *texts)
 {
     bool any = false;
 
+    for (int r = 0; plan && r < choices->n; r++)
+        if (texts[r] && texts[r][0] != '!')
+            choose_planned(comm, plan, choices, r, texts[r]);
     for (int r = 0; r < choices->n; r++) {
         if (texts[r] && texts[r][0] == '!')
             choices->list[r].why = mem_strdup(texts[r] + 1);
-        else if (texts[r])
+        else if (texts[r] && !choices->list[r].address[0])
             choose(comm, choices, r, texts[r]);
         if (choices->list[r].address[0])
             agree_on_nccl(choices, texts[r], &any);
     }
 }
 
-int gpu_choose(struct comm *comm, bool wanted, struct gpu_choices *choices, struct err *err)
+int gpu_choose(struct comm *comm, bool wanted, const struct gpu_plan *plan,
+               struct gpu_choices *choices, struct err *err)
 {
     int n = comm_size(comm);
     char **texts = mem_new((size_t)n, sizeof(*texts));
-    int status = tell(comm, wanted, texts, err);
+    int status = tell(comm, wanted, plan ? plan->node : NULL, texts, err);
 
     if (status == 0) {
         *choices = (struct gpu_choices){ n, mem_new((size_t)n, sizeof(*choices->list)), "" };
-        choose_all(comm, choices, texts);
+        choose_all(comm, plan, choices, texts);
     }
     for (int r = 0; r < n; r++)
         free(texts[r]);

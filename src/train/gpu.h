@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The GPU of each rank, by tasuki-cuda.so, and wires between GPUs.
  *
- * Which one a rank takes follows from what CUDA shows it: the first that no rank before it on
- * the same node has taken, or, where all are taken, one in turn. GPUs are known by PCI address.
+ * Which one a rank takes follows from what CUDA shows it: the first that a plan names and no rank
+ * before it on the same node has taken; where there is none, the first that nobody has, or, where
+ * all are taken, one in turn. GPUs are known by PCI address.
  */
 #ifndef TASUKI_TRAIN_GPU_H
 #define TASUKI_TRAIN_GPU_H
@@ -13,6 +14,7 @@
 #include "comm/comm.h"
 
 struct err;
+struct gpu_plan;
 struct gpu;
 struct wire;
 
@@ -39,8 +41,11 @@ int gpu_share(struct comm *processes, bool wanted, int *share, struct err *err);
 /* 90, for sm_90, of the one at this PCI address, or of the first that CUDA shows; 0: there is none. */
 int gpu_architecture(const char *address);
 
-/* 'wanted': has this rank's node GPUs? The same on all ranks. Collective. */
-int gpu_choose(struct comm *comm, bool wanted, struct gpu_choices *choices, struct err *err);
+/* 'wanted': has this rank's node GPUs? 'plan' may be NULL. Both the same on all ranks, but for the
+ * node of the plan. Collective.
+ */
+int gpu_choose(struct comm *comm, bool wanted, const struct gpu_plan *plan,
+               struct gpu_choices *choices, struct err *err);
 void gpu_choices_clear(struct gpu_choices *choices);
 
 /* Use this rank's, with room for messages in so many bytes. */

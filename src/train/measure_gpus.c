@@ -216,7 +216,7 @@ static int measure_record(struct comm *comm, const struct topo_record *record, b
 {
     int status;
 
-    if (gpu_choose(comm, own, &d->choices, err))
+    if (gpu_choose(comm, own, NULL, &d->choices, err))
         return -1;
     d->cluster = model_of_record(record, "GPUs of this allocation", err);
     status = d->cluster ? drive_all(d, comm, record, err) : -1;

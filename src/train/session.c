@@ -385,7 +385,7 @@ int session_open(struct session *session, const struct train_settings *settings,
     if (session_cluster(s, err) < 0)
         return -1;
     s->discovering = phase(s);
-    if (check_binding(s, err) < 0 ||
+    if (session_open_given(s, err) < 0 || check_binding(s, err) < 0 ||
         session_choose_gpu(s, err) < 0 || session_open_model(s, err) < 0 ||
         session_find_checkpoint(s, err) < 0 || session_open_initial(s, err) < 0 ||
         session_agree(s, open_inputs(s, err) < 0 ||

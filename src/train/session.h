@@ -159,7 +159,9 @@ int session_read_report(struct session *session, struct err *err);
 /* The run is over. */
 void session_end_metrics(struct session *session);
 
-/* What is to be trained, by the plan or the model that is given. Collective. */
+/* The plan, where one is given. Collective. */
+int session_open_given(struct session *session, struct err *err);
+/* What is to be trained, by that or the model that is given. Collective. */
 int session_open_model(struct session *session, struct err *err);
 /* The file of --init, if it is one. Collective. */
 int session_open_initial(struct session *session, struct err *err);
@@ -184,8 +186,8 @@ int session_resume(struct session *session, struct err *err);
  */
 int session_resume_best(struct session *session, struct err *err);
 
-/* GPUs that are there and not asked for, or that would idle, are an error with the line to use; fewer
- * cores than --cpus-per-task are a warning. Collective.
+/* GPUs that are there and not asked for, or that would idle and no plan says so, are an error with
+ * the line to use; fewer cores than --cpus-per-task are a warning. Collective.
  */
 int session_check_binding(struct session *session, struct err *err);
 /* Rank 0: are the ranks, on so many nodes, where this job of PJM, PBS or Grid Engine may have them?
@@ -196,8 +198,9 @@ int session_check_nodes(const struct session *session, int hosts, struct err *er
  * step of Slurm, or where this node has none.
  */
 char *session_gpu_line(const struct session *session);
-/* Each rank takes the first GPU that CUDA shows it and no rank before it on its node has; where there
- * are fewer GPUs than ranks they share them in turn. Nothing where no GPU is asked for. Collective.
+/* Each rank takes a GPU that the plan that is given names and CUDA shows it, or the first that CUDA
+ * shows it, and no rank before it on its node has; where there are fewer GPUs than ranks they share
+ * them in turn. Nothing where no GPU is asked for. Collective.
  */
 int session_choose_gpu(struct session *session, struct err *err);
 /* What the oldest GPU of the run does not compute in no rank does: said once. Float16 has its loss

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "graph/graph.h"
 #include "topology/node.h"
+#include "train/gpu_plan.h"
 #include "train/session.h"
 
 #define NVIDIA 0x10de       /* of PCI */
@@ -35,12 +36,25 @@ struct bound {
     char said[96];              /* by the driver */
     int n;
     char gpus[MOST_GPUS][16];   /* addresses of those that CUDA would show it */
+    int planned[MOST_GPUS];     /* devices that they are of the plan that is given */
 };
 
 static void add_gpu(struct bound *bound, const struct topo_gpu *gpu)
 {
     if (gpu->seen && bound->n < MOST_GPUS)
         snprintf(bound->gpus[bound->n++], sizeof(bound->gpus[0]), "%.15s", gpu->address);
+}
+
+static void add_planned(struct bound *bound, const struct session *s)
+{
+    struct gpu_plan plan = gpu_plan_new(s->given, s->node);
+
+    for (int i = 0; i < bound->n; i++) {
+        struct gpu_names gpu = gpu_names(s->node, bound->gpus[i]);
+
+        bound->planned[i] = gpu_plan_count(&plan, comm_host(s->comm, s->rank), &gpu);
+    }
+    gpu_plan_clear(&plan);
 }
 
 /* "0-1,3": how many; of a list that Slurm made. */
@@ -154,7 +168,7 @@ static bool counted(const int *first, const struct bound *all, int rank, const c
 
 /* Of the host whose first rank this is. */
 static int count_gpus(const struct session *s, const int *first, const struct bound *all, int host,
-                      int *ranks)
+                      int *ranks, int *planned)
 {
     int gpus = 0;
 
@@ -163,36 +177,51 @@ static int count_gpus(const struct session *s, const int *first, const struct bo
         if (first[r] != host)
             continue;
         ++*ranks;
-        for (int i = 0; i < all[r].n; i++)
-            gpus += !counted(first, all, r, all[r].gpus[i]);
+        for (int i = 0; i < all[r].n; i++) {
+            if (counted(first, all, r, all[r].gpus[i]))
+                continue;
+            gpus++;
+            *planned += all[r].planned[i];
+        }
     }
     return gpus;
+}
+
+/* A plan whose devices are all here says itself which idle. */
+static bool says_which(const struct session *s, int planned)
+{
+    struct gpu_plan plan = gpu_plan_new(s->given, s->node);
+    bool all = plan.n > 0 && plan.n == planned;
+
+    gpu_plan_clear(&plan);
+    return all;
 }
 
 struct tally {
     int hosts, gpus;
     int most;           /* GPUs of a host */
-    int idle;           /* GPUs beyond one for each rank of their host */
+    int idle;           /* GPUs beyond one for each rank of their host; 0 where a plan says which */
     int first;          /* rank on a host with GPUs; -1: there are none */
 };
 
 static struct tally count(const struct session *s, const struct bound *all)
 {
     struct tally t = { .first = -1 };
-    int *first = first_ranks(s);
+    int *first = first_ranks(s), planned = 0;
 
     for (int r = 0; r < s->size; r++) {
         int ranks, gpus;
 
         if (first[r] != r)
             continue;
-        gpus = count_gpus(s, first, all, r, &ranks);
+        gpus = count_gpus(s, first, all, r, &ranks, &planned);
         t.hosts++;
         t.gpus += gpus;
         t.most = gpus > t.most ? gpus : t.most;
         t.idle += gpus > ranks ? gpus - ranks : 0;
         t.first = t.first < 0 && gpus ? r : t.first;
     }
+    t.idle = says_which(s, planned) ? 0 : t.idle;
     free(first);
     return t;
 }
@@ -489,8 +518,10 @@ int session_check_binding(struct session *session, struct err *err)
     struct bound mine = own(s->node, &s->settings.step);
     struct bound *all = mem_new((size_t)s->size, sizeof(*all));
     struct tally t = { 0 };
-    int bad = comm_collect(s->comm, &mine, sizeof(mine), all, err);
+    int bad;
 
+    add_planned(&mine, s);
+    bad = comm_collect(s->comm, &mine, sizeof(mine), all, err);
     if (!bad)
         t = count(s, all);
     if (!bad && s->rank == 0) {

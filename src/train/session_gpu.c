@@ -11,15 +11,15 @@
 #include "topology/model.h"
 #include "topology/node.h"
 #include "train/gpu.h"
+#include "train/gpu_plan.h"
 #include "train/planning.h"
 #include "train/session.h"
 #include "train/wire.h"
 
 /* What a rank tells the others of its GPU. */
 struct gpu_facts {
-    char address[32];
+    struct gpu_names names;
     char kind[96];
-    int index;              /* in the order of its node's; -1: not known */
     double memory;          /* bytes */
     struct model_gpu wires;
 };
@@ -84,6 +84,15 @@ static int refuse(const struct session *s, const struct gpu_choice *mine, struct
     return -1;
 }
 
+static int choose(struct session *s, struct gpu_choices *choices, struct err *err)
+{
+    struct gpu_plan plan = gpu_plan_new(s->given, s->node);
+    int bad = gpu_choose(s->comm, true, &plan, choices, err);
+
+    gpu_plan_clear(&plan);
+    return bad;
+}
+
 int session_choose_gpu(struct session *session, struct err *err)
 {
     struct session *s = session;
@@ -94,7 +103,7 @@ int session_choose_gpu(struct session *session, struct err *err)
     if (!planning_on_gpu(s->settings.backend))
         return 0;
     if (session_agree(s, !planning_backend(s->settings.backend, s->settings.float64, err), err) < 0 ||
-        gpu_choose(s->comm, true, &choices, err) < 0)
+        choose(s, &choices, err) < 0)
         return -1;
     mine = &choices.list[s->rank];
     if (mine->address[0])
@@ -110,13 +119,12 @@ int session_choose_gpu(struct session *session, struct err *err)
 static struct gpu_facts own_facts(const struct session *s)
 {
     const char *name = s->backend->device_name(s->device);
-    struct gpu_facts facts = { .index = topo_node_find_gpu(s->node, s->gpu),
+    struct gpu_facts facts = { .names = gpu_names(s->node, s->gpu),
                                .memory = (double)s->backend->memory(s->device) };
 
-    facts.wires = model_gpu(s->node, facts.index);
+    facts.wires = model_gpu(s->node, facts.names.index);
     if (s->settings.nccl == NCCL_NOWHERE)
         facts.wires.island = -1;        /* hosts take no NVLink */
-    snprintf(facts.address, sizeof(facts.address), "%s", s->gpu);
     /* "NVIDIA H200, sm_90, CUDA 13.0": what follows is not the kind. */
     snprintf(facts.kind, sizeof(facts.kind), "%.*s", (int)strcspn(name, ","), name);
     return facts;
@@ -124,22 +132,29 @@ static struct gpu_facts own_facts(const struct session *s)
 
 static bool same_gpu(const struct session *s, const struct gpu_facts *facts, int a, int b)
 {
-    return strcmp(facts[a].address, facts[b].address) == 0 && comm_same_host(s->comm, a, b);
+    return strcmp(facts[a].names.address, facts[b].names.address) == 0 &&
+           comm_same_host(s->comm, a, b);
 }
 
-/* Of 'sharers' ranks on the GPU this is the i-th. */
-static void describe(struct cluster_device *d, const char *host, const struct gpu_facts *facts,
+/* Of 'sharers' ranks on the GPU this is the i-th. As the plan calls it that has as many. */
+static char *name_of(const struct gpu_plan *plan, const char *host, const struct gpu_names *gpu,
                      int i, int sharers)
 {
-    free(d->id);
-    d->id = facts->index < 0 ? mem_printf("%s/%s", host, facts->address)
-                             : mem_printf("%s/gpu%d", host, facts->index);
-    if (sharers > 1) {
-        char *whole = d->id;
+    char part[16] = "";
 
-        d->id = mem_printf("%s.%d", whole, i);
-        free(whole);
-    }
+    if (gpu_plan_count(plan, host, gpu) == sharers)
+        return mem_strdup(gpu_plan_device(plan, host, gpu, i));
+    if (sharers > 1)
+        snprintf(part, sizeof(part), ".%d", i);
+    return gpu->index < 0 ? mem_printf("%s/%s%s", host, gpu->address, part)
+                          : mem_printf("%s/gpu%d%s", host, gpu->index, part);
+}
+
+/* Takes the id. */
+static void describe(struct cluster_device *d, char *id, const struct gpu_facts *facts, int sharers)
+{
+    free(d->id);
+    d->id = id;
     free(d->kind);
     d->kind = mem_strdup(facts->kind);
     d->memory = facts->memory / sharers;
@@ -151,6 +166,7 @@ static void describe(struct cluster_device *d, const char *host, const struct gp
 static void describe_all(struct session *s, const struct gpu_facts *facts)
 {
     struct model_gpu *wires = mem_new((size_t)s->size, sizeof(*wires));
+    struct gpu_plan plan = gpu_plan_new(s->given, s->node);
     struct cluster *tree;
 
     for (int k = 0; k < s->cluster->n_devices; k++) {
@@ -163,8 +179,10 @@ static void describe_all(struct session *s, const struct gpu_facts *facts)
                 sharers++;
             }
         if (sharers > 0)
-            describe(d, comm_host(s->comm, d->rank), &facts[d->rank], i, sharers);
+            describe(d, name_of(&plan, comm_host(s->comm, d->rank), &facts[d->rank].names, i,
+                                sharers), &facts[d->rank], sharers);
     }
+    gpu_plan_clear(&plan);
     for (int r = 0; r < s->size; r++)
         wires[r] = facts[r].wires;
     tree = model_of_ranks(s->cluster, wires);

@@ -34,17 +34,24 @@ static int settle_optimizer(struct session *s, const struct plan *plan, struct e
     return 0;
 }
 
+int session_open_given(struct session *session, struct err *err)
+{
+    struct session *s = session;
+
+    if (!is_plan(s->settings.input))
+        return 0;
+    s->given = plan_load(s->settings.input, err);
+    return session_agree(s, !s->given, err);
+}
+
 static int take_input(struct session *s, struct err *err)
 {
     const char *input = s->settings.input;
 
-    if (!is_plan(input)) {
+    if (!s->given) {
         s->model_path = mem_strdup(input);
         return 0;
     }
-    s->given = plan_load(input, err);
-    if (!s->given)
-        return -1;
     if (!s->given->model_path)
         return err_set(err, "%s: made from a cost file alone: it names no model", input);
     if (session_precision(s, input, s->given->precision, err) < 0 ||

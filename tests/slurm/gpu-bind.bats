@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+# Which GPU a rank takes: as the plan says. Over stand-ins of CUDA and its driver, on this machine and on two nodes of a Slurm that confines no devices.
+
+load common
+
+setup_file() {
+    local reason
+    reason=$(no_stand_in)
+    export WHY_NOT_HERE=$reason LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=2 LAB_CPUS=2 LAB_GPUS=4
+    reason=${reason:-$(no_mpi)}
+    start_lab "$reason"
+}
+
+teardown_file() {
+    stop_lab
+}
+
+setup() {
+    [ -z "$WHY_NOT_HERE" ] || skip "$WHY_NOT_HERE"
+    use_stand_in
+    mpi_environment
+    unset HWLOC_XMLFILE CUDA_VISIBLE_DEVICES
+    mkdir proc
+    export TASUKI_MEASURE=none TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so TASUKI_PROCFS=$PWD/proc
+    fake=$builddir/tests/.libs/fake_cuda.so
+    printf 'gpu 0000:%s:00.0\n' 1b 3d >machine
+    data=$srcdir/tests/data/model/mlp
+    settings="--data $data/train.safetensors --optimizer sgd --threads 1 --steps 2 --lr 0.03 --log log"
+    model="$data/model.onnx $settings --global-batch 8"
+    [ -e ../cost.json ] || "$TASUKI" profile $data/model.onnx --data $data/train.safetensors \
+        --optimizer sgd --threads 1 --batch-size 2,8 -q -o ../cost.json
+    costs="--cost ../cost.json"
+}
+
+train() {
+    LD_PRELOAD="$fake" "$TASUKI" train "$@"
+}
+
+# drives N DEVICE...: that many of "log"'s last run, by rank.
+drives() {
+    local expected
+    expected=$(printf '"%s",' "$@")
+    grep '"event":"start"' log | tail -n 1 | grep -o '"drives":\[[^]]*\]' | tee /dev/stderr |
+        grep -qxF "\"drives\":[${expected%,}]"
+}
+
+# The plan of a run by these devices, stages in order, in place of those that it had, into plan.json.
+plan_for() {
+    local stages=$# replicas
+    replicas=$(printf '1,%.0s' "$@")
+    CUDA_VISIBLE_DEVICES=$(seq -s, 0 $((stages - 1))) train $model $costs --device cuda -q \
+        --ranks-in-process $stages --stages $stages --replicas ${replicas%,} --micro-batches 2 \
+        --checkpoint for-plan
+    python3 - "$@" <<'END'
+import glob, json, sys
+plan = json.load(open(sorted(glob.glob("for-plan/step-*/state.json"))[-1]))["plan"]
+for stage, device in zip(plan["stages"], sys.argv[1:]):
+    stage["devices"] = [[device]]
+json.dump(plan, open("plan.json", "w"))
+END
+    rm -r for-plan
+}
+
+@test "a rank takes the GPU that its plan names, and others may idle then" {
+    local host
+    host=$(hostname)
+    for device in gpu1 0000:3d:00.0; do
+        plan_for $host/$device
+        for said in "" "--device cuda"; do
+            train plan.json $settings --keep-plan $said
+            drives $host/$device
+        done
+    done
+    # Of GPUs with one more in front, whose UUIDs are known.
+    printf 'gpu 0000:%s:00.0\nuuid GPU-%s\n' 0a 1 1b 2 3d 3 >machine
+    plan_for $host/GPU-3
+    train plan.json $settings --keep-plan
+    drives $host/GPU-3
+}
+
+@test "ranks take the GPUs of their plan, whichever has which stage" {
+    local host
+    host=$(hostname)
+    printf 'gpu 0000:%s:00.0\n' 0a 1b 3d >machine
+    plan_for $host/gpu2 $host/gpu1
+    train plan.json $settings --keep-plan --ranks-in-process 2
+    drives $host/gpu1 $host/gpu2
+    mpirun -n 2 -x LD_PRELOAD="$fake" "$TASUKI" train plan.json $settings --keep-plan
+    drives $host/gpu1 $host/gpu2
+    # A rank for which the plan has none leaves the others theirs.
+    mpirun -n 3 -x LD_PRELOAD="$fake" "$TASUKI" train plan.json $settings --keep-plan
+    drives $host/gpu1 $host/gpu2 $host/gpu0
+    # Two ranks on one, where another is free.
+    plan_for $host/gpu1.0 $host/gpu1.1
+    mpirun -n 2 -x LD_PRELOAD="$fake" "$TASUKI" train plan.json $settings --keep-plan
+    drives $host/gpu1.0 $host/gpu1.1
+}
+
+@test "a plan that does not fit changes nothing" {
+    local host
+    host=$(hostname)
+    plan_for $host/gpu7
+    run train plan.json $settings
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"1 task, 2 GPUs: 1 would idle"* ]]
+    plan_for elsewhere/gpu1
+    CUDA_VISIBLE_DEVICES=0 train plan.json $settings $costs
+    drives $host/gpu0
+    CUDA_VISIBLE_DEVICES=0 run train plan.json $settings --keep-plan
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'"elsewhere/gpu1" is driven by no rank'* ]]
+}
+
+in_lab() {
+    [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
+    # A node's GPUs are /dev/nvidia0 to nvidia3.
+    printf 'gpu 0000:%s:00.0\n' 1b 3d 4e 5f >machine
+}
+
+# CODE ARGUMENT...: tasks of a step with these, after that shell code in each.
+step() {
+    local code=$1
+    shift
+    srun --mpi=pmix "$@" sh -c "$code"'
+        LD_PRELOAD='"$fake"' exec "$@"' sh "$TASUKI" train $what
+}
+
+@test "a plan for nodes of Slurm has its GPUs there" {
+    in_lab
+    plan_for n1/gpu2 n2/gpu1
+    what="plan.json $settings --keep-plan"
+    step "" -N2 --ntasks-per-node=1 --gpus-per-node=4
+    drives n1/gpu2 n2/gpu1
+    plan_for n2/gpu3 n1/gpu0
+    step "" -N2 --ntasks-per-node=1 --gpus-per-node=4
+    drives n1/gpu0 n2/gpu3
+}
