@@ -203,6 +203,8 @@ char *session_gpu_line(const struct session *session);
  * them in turn. Nothing where no GPU is asked for. Collective.
  */
 int session_choose_gpu(struct session *session, struct err *err);
+/* A GPU that a rank took and Slurm did not give its step is an error. Collective. */
+int session_check_given(struct session *session, struct err *err);
 /* What the oldest GPU of the run does not compute in no rank does: said once. Float16 has its loss
  * scaled. To be called once plan and checkpoint have said in what they are.
  */

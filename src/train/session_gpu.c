@@ -113,7 +113,7 @@ int session_choose_gpu(struct session *session, struct err *err)
     bad = bad || check_nccl(s, &choices, err);
     find_oldest(s, &choices);
     gpu_choices_clear(&choices);
-    return session_agree(s, bad, err);
+    return session_agree(s, bad, err) < 0 ? -1 : session_check_given(s, err);
 }
 
 static struct gpu_facts own_facts(const struct session *s)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Which GPU a rank takes: as the plan says. Over stand-ins of CUDA and its driver, on this machine and on two nodes of a Slurm that confines no devices.
+# Which GPU a rank takes: as the plan says, and of those that Slurm gave its step. Over stand-ins of
+# CUDA and its driver, on this machine and on two nodes of a Slurm that confines no devices.
 
 load common
 
@@ -36,7 +37,7 @@ train() {
     LD_PRELOAD="$fake" "$TASUKI" train "$@"
 }
 
-# drives N DEVICE...: that many of "log"'s last run, by rank.
+# drives DEVICE...: these by rank, in the last run of "log".
 drives() {
     local expected
     expected=$(printf '"%s",' "$@")
@@ -112,6 +113,38 @@ END
     [[ "$output" == *'"elsewhere/gpu1" is driven by no rank'* ]]
 }
 
+# What Slurm tells a task of a step.
+in_step() {
+    env SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_GPUS_ON_NODE=1 LD_PRELOAD="$fake" \
+        "$TASUKI" train --device cuda "$@"
+}
+
+@test "a GPU that Slurm did not give the step ends a run, with both" {
+    SLURM_STEP_GPUS=1 CUDA_VISIBLE_DEVICES=0 run in_step $model $costs
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"rank 0 ($(hostname)) would compute on GPU 0000:1b:00.0 \
+(CUDA_VISIBLE_DEVICES=0), which Slurm did not give this step: it gave 0000:3d:00.0 \
+(SLURM_STEP_GPUS=1); use CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=1, or ask for more GPUs" ]]
+    SLURM_STEP_GPUS=1 CUDA_VISIBLE_DEVICES=1 in_step $model $costs
+    drives $(hostname)/gpu1
+    # The plan is no excuse.
+    plan_for $(hostname)/gpu0
+    SLURM_STEP_GPUS=1 run in_step plan.json $settings --keep-plan
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"would compute on GPU 0000:1b:00.0, which Slurm did not give"* ]]
+    # A control group shows what was given, numbered anew.
+    echo 'gpu 0000:3d:00.0' >machine
+    SLURM_STEP_GPUS=1 CUDA_VISIBLE_DEVICES=0 in_step $model $costs
+    # Numbers of device files in another order: nobody knows which are meant.
+    printf 'gpu 0000:%s:00.0\n' 1b 3d >machine
+    for gpu in "1b 1" "3d 0"; do
+        mkdir -p proc/driver/nvidia/gpus/0000:${gpu% *}:00.0
+        printf 'Device Minor: \t %d\n' ${gpu#* } >proc/driver/nvidia/gpus/0000:${gpu% *}:00.0/information
+    done
+    SLURM_STEP_GPUS=1 CUDA_VISIBLE_DEVICES=0 in_step $model $costs
+}
+
 in_lab() {
     [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
     # A node's GPUs are /dev/nvidia0 to nvidia3.
@@ -124,6 +157,34 @@ step() {
     shift
     srun --mpi=pmix "$@" sh -c "$code"'
         LD_PRELOAD='"$fake"' exec "$@"' sh "$TASUKI" train $what
+}
+
+@test "tasks of a step compute on what Slurm gave them, and on nothing else" {
+    in_lab
+    what="$model $costs --stages 1 --replicas 4"
+    # This Slurm tells a step with --gpu-bind=none nothing of its GPUs.
+    for how in --gpus-per-task=1 --gpus-per-node=2 "--gpus-per-node=2 --gpu-bind=map_gpu:1,0"; do
+        step "" -N2 --ntasks-per-node=2 $how
+    done
+    # Each may use those of the other.
+    step "export CUDA_VISIBLE_DEVICES=0,1" -N2 --ntasks-per-node=2 $how
+    # A job beside it has the first GPU.
+    what="$model $costs --stages 1 --replicas 2"
+    "$lab" run salloc -Q -N2 --gpus-per-node=1 sleep 120 3>&- &
+    wait_until in_use
+    step "" -N2 --ntasks-per-node=1 --gpus-per-node=1
+    drives n1/gpu1 n2/gpu1
+    run step "export CUDA_VISIBLE_DEVICES=0" -N2 --ntasks-per-node=1 --gpus-per-node=1
+    "$lab" run scancel --user=root
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"rank 0 (n1) would compute on GPU 0000:1b:00.0 (CUDA_VISIBLE_DEVICES=0), which \
+Slurm did not give this step: it gave 0000:3d:00.0 (SLURM_STEP_GPUS=1); use "* ]]
+    [ "$(grep -c 'did not give' <<<"$output")" -eq 1 ]
+}
+
+in_use() {
+    "$lab" run squeue -h -t running -o %i | grep -q .
 }
 
 @test "a plan for nodes of Slurm has its GPUs there" {
