@@ -27,6 +27,7 @@ struct stream;
 struct event;
 struct kernel;
 struct recording;
+struct ranges;
 
 enum accumulate {
     ACCUMULATE_NO,          /* output is overwritten */
@@ -54,8 +55,29 @@ struct optimizer_args {
     enum optimizer_kind kind;
     enum dtype dtype;
     double lr, momentum, beta1, beta2, epsilon, weight_decay;
-    double trust;           /* LARS: the coefficient; LAMB: see moments() */
+    double trust;           /* LARS's coefficient */
     int64_t step;           /* 1 for the first update: Adam's bias correction */
+};
+
+/* Part of flat arrays that is stepped: where it starts in each, and its length, in elements. */
+struct range {
+    size_t n;
+    size_t p, g, state;     /* 'state': of m and of v */
+    double decay;           /* what the weight decay is multiplied by */
+};
+
+struct range_arrays {
+    void *p;
+    const void *g;
+    void *m, *v;            /* NULL: the optimizer has no such state */
+};
+
+/* What LARS and LAMB scale the step of each range by: squares, summed up over the tensor that it is
+ * part of, of its gradients (LARS) or of what moments() sums (LAMB), and of its parameters; 0 where it
+ * does not decay. In the backend's memory.
+ */
+struct range_norms {
+    const double *squares, *weights;
 };
 
 struct backend {
@@ -153,24 +175,30 @@ struct backend {
     /* y[i] += x[i] over 'n' elements of a floating type. */
     int (*add)(struct stream *stream, enum dtype dtype, size_t n, const void *x, void *y,
                struct err *err);
-    /* One fused update over a flat range: p, g, and up to two state arrays (m, v) of the same
-     * length. PyTorch's formulas; g is multiplied by 'g_scale' first (gradient clipping).
-     * LARS is momentum here: whoever knows the norms has scaled gradient and decay by them.
-     * LAMB only steps p, by lr * trust * u: see moments().
+    /* 'n' ranges, to be summed or stepped at once by what is handed to one stream. */
+    struct ranges *(*ranges_new)(struct stream *stream, const struct range *items, int n,
+                                 struct err *err);
+    void (*ranges_free)(struct ranges *ranges);
+    /* The sum of squares of each range of x, where its 'g' says, into sums[n] in the backend's memory: in
+     * double, in an order that its length alone decides.
      */
-    int (*optimize)(struct stream *stream, const struct optimizer_args *args, size_t n,
-                    void *p, const void *g, double g_scale, void *m, void *v,
-                    struct err *err);
+    int (*sum_squares)(struct stream *stream, struct ranges *ranges, enum dtype dtype, const void *x,
+                       double *sums, struct err *err);
+    /* One fused update of all ranges. PyTorch's formulas; g is multiplied by 'g_scale' first (gradient
+     * clipping). Only LARS and LAMB have norms:
+     *   LARS (You, Gitman, Ginsburg 2017): momentum of r (g + wd p), r = trust |p| / (|g| + wd |p|)
+     *   LAMB (You et al. 2019): p -= lr |p| / |u| u, see moments()
+     * The ratio is 1 where one of its norms is 0.
+     */
+    int (*optimize)(struct stream *stream, const struct optimizer_args *args, struct ranges *ranges,
+                    const struct range_arrays *arrays, double g_scale,
+                    const struct range_norms *norms, struct err *err);
     /* LAMB's other half, before optimize(): Adam's m and v advance, and the sum of squares of
-     * u = m' / (sqrt(v') + epsilon) + weight_decay * p, bias corrected, comes into '*squares'
-     * (host).
+     * u = m' / (sqrt(v') + epsilon) + weight_decay * p, bias corrected, comes into 'sums' for each range.
      */
-    int (*moments)(struct stream *stream, const struct optimizer_args *args, size_t n,
-                   const void *p, const void *g, double g_scale, void *m, void *v,
-                   double *squares, struct err *err);
-    /* Sum of squares of a flat range into '*result' (host), for the global gradient norm. */
-    int (*sum_squares)(struct stream *stream, enum dtype dtype, size_t n, const void *x,
-                       double *result, struct err *err);
+    int (*moments)(struct stream *stream, const struct optimizer_args *args, struct ranges *ranges,
+                   const struct range_arrays *arrays, double g_scale, double *sums,
+                   struct err *err);
     /* Products, convolutions and attentions that libraries were asked for here, and how many of them they
      * compute on tensor cores. NULL: there are none of either.
      */

@@ -4,7 +4,9 @@
  * fake_machine.c. A stream is done in order, by whoever asks an event, and at random moments in between
  * where $TASUKI_FAKE_SEED is a number. With $TASUKI_FAKE_STRICT a GPU's memory cannot be touched but
  * by what is in streams: who does so from outside dies. Ranks of a communicator share a
- * file beside the other: what one sends the other takes out when the wire had its time.
+ * file beside the other: what one sends the other takes out when the wire had its time. At its end a
+ * process writes into $TASUKI_FAKE_COUNT how often it waited for a stream, and handed one a kernel, not
+ * in a graph.
  */
 #include "config.h"
 
@@ -64,6 +66,7 @@ cudaError_t cudaSetDevice(int device)
 static struct CUstream_st *streams;
 static struct kernel kernels[MOST_KERNELS];
 static int n_kernels;
+static long n_syncs, n_launches;
 
 void fake_gpu_run(void (*run)(void *), void *parameter, unsigned blocks, unsigned threads);
 
@@ -268,6 +271,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     MAY_FAIL(cudaError_t);
     if (!stream || fake_refuses_in_capture())
         return cudaErrorStreamCaptureUnsupported;
+    n_syncs++;
     if (fake_mutates("skip-sync"))
         return cudaSuccess;
     finish(stream);
@@ -623,6 +627,8 @@ cudaError_t fake_launch(const struct kernel *k, dim3 blocks, dim3 threads, const
         return cudaErrorInvalidResourceHandle;
     if (fake_captures(stream))
         spoil(stream);
+    else
+        n_launches++;
     if (fake_mutates("skip-kernel"))
         return cudaSuccess;
     stream = fake_mutates("swap-kernel") ? fake_other_stream(stream) : stream;
@@ -660,6 +666,16 @@ void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argumen
     fake_stir();
 }
 
+static void write_counts(const char *path)
+{
+    FILE *file = path ? fopen(path, "we") : NULL;
+
+    if (!file)
+        return;
+    fprintf(file, "syncs %ld launches %ld\n", n_syncs, n_launches);
+    fclose(file);
+}
+
 /* What stops in the middle keeps what it has. */
 __attribute__((destructor)) static void look_back(void)
 {
@@ -667,6 +683,7 @@ __attribute__((destructor)) static void look_back(void)
 
     for (const struct CUstream_st *s = streams; s; s = s->next)
         n++;
+    write_counts(getenv("TASUKI_FAKE_COUNT"));
     if (fake_watches() && !fake.failed)
         fake_watch_left(n, fake_graphs_left());
 }

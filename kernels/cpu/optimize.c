@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/host.h"
 
 struct flat {
     const struct simd *simd;
@@ -65,17 +66,25 @@ static struct simd_update constants(const struct optimizer_args *args, double g_
     };
 }
 
-int cpu_optimize(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,
-                 const void *g, double g_scale, void *m, void *v, struct err *err)
+int cpu_optimize(struct stream *stream, const struct optimizer_args *args, struct ranges *ranges,
+                 const struct range_arrays *arrays, double g_scale,
+                 const struct range_norms *norms, struct err *err)
 {
     struct device *device = stream->device;
-    struct flat f = {.simd = device->simd, .kind = args->kind, .p = p, .g = g, .m = m, .v = v};
 
     if (args->dtype != DTYPE_F32)
-        return device->reference->optimize(device->reference_stream, args, n, p, g, g_scale, m,
-                                           v, err);
-    f.update = constants(args, g_scale);
-    cpu_parallel(device, (int64_t)n, CPU_GRAIN, optimize_range, &f);
+        return device->reference->optimize(device->reference_stream, args, ranges, arrays, g_scale,
+                                           norms, err);
+    for (int i = 0; i < ranges->n; i++) {
+        struct range_arrays a = host_range_arrays(arrays, &ranges->items[i], args->dtype);
+        struct flat f = {.simd = device->simd, .kind = args->kind, .p = a.p, .g = a.g, .m = a.m,
+                         .v = a.v};
+        double scale = g_scale;
+        struct optimizer_args own = host_range_args(args, ranges, i, norms, &scale);
+
+        f.update = constants(&own, scale);
+        cpu_parallel(device, (int64_t)ranges->items[i].n, CPU_GRAIN, optimize_range, &f);
+    }
     return 0;
 }
 
@@ -106,51 +115,62 @@ static void moments_range(void *context, int64_t begin, int64_t end, int thread)
     }
 }
 
-int cpu_moments(struct stream *stream, const struct optimizer_args *args, size_t n,
-                const void *p, const void *g, double g_scale, void *m, void *v,
-                double *squares, struct err *err)
+/* Whole pieces at once; 'f' is then at the rest, of so many elements. */
+static double sum_pieces(struct device *device, struct flat *f,
+                         void (*piece)(void *, int64_t, int64_t, int), size_t *n)
 {
-    struct device *device = stream->device;
     double partial[SQUARES_BATCH], total = 0;
-    struct flat f = {.simd = device->simd, .p = (float *)(uintptr_t)p, .g = g, .m = m, .v = v,
-                     .partial = partial};
     size_t pieces, done;
 
-    if (args->dtype != DTYPE_F32)
-        return device->reference->moments(device->reference_stream, args, n, p, g, g_scale, m,
-                                          v, squares, err);
-    f.update = constants(args, g_scale);
-    for (; n >= SQUARES_PIECE; n -= done) {
-        pieces = n / SQUARES_PIECE < SQUARES_BATCH ? n / SQUARES_PIECE : SQUARES_BATCH;
-        cpu_parallel(device, (int64_t)pieces, 1, moments_range, &f);
+    f->partial = partial;
+    for (; *n >= SQUARES_PIECE; *n -= done) {
+        pieces = *n / SQUARES_PIECE < SQUARES_BATCH ? *n / SQUARES_PIECE : SQUARES_BATCH;
+        cpu_parallel(device, (int64_t)pieces, 1, piece, f);
         for (size_t i = 0; i < pieces; i++)
             total += partial[i];
         done = pieces * SQUARES_PIECE;
-        f.p += done, f.g += done, f.m += done, f.v += done;
+        f->g += done;
+        if (f->m)
+            f->p += done, f->m += done, f->v += done;
     }
-    *squares = total + device->simd->lamb_moments(n, &f.update, f.p, f.g, f.m, f.v);
+    return total;
+}
+
+int cpu_moments(struct stream *stream, const struct optimizer_args *args, struct ranges *ranges,
+                const struct range_arrays *arrays, double g_scale, double *sums, struct err *err)
+{
+    struct device *device = stream->device;
+
+    if (args->dtype != DTYPE_F32)
+        return device->reference->moments(device->reference_stream, args, ranges, arrays, g_scale,
+                                          sums, err);
+    for (int i = 0; i < ranges->n; i++) {
+        struct range_arrays a = host_range_arrays(arrays, &ranges->items[i], args->dtype);
+        struct optimizer_args own = host_range_args(args, ranges, i, NULL, &g_scale);
+        struct flat f = {.simd = device->simd, .p = a.p, .g = a.g, .m = a.m, .v = a.v};
+        size_t n = ranges->items[i].n;
+
+        f.update = constants(&own, g_scale);
+        sums[i] = sum_pieces(device, &f, moments_range, &n);
+        sums[i] += device->simd->lamb_moments(n, &f.update, f.p, f.g, f.m, f.v);
+    }
     return 0;
 }
 
-int cpu_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const void *x,
-                    double *result, struct err *err)
+int cpu_sum_squares(struct stream *stream, struct ranges *ranges, enum dtype dtype, const void *x,
+                    double *sums, struct err *err)
 {
     struct device *device = stream->device;
-    double partial[SQUARES_BATCH], total = 0;
-    struct flat f = {.simd = device->simd, .g = x, .partial = partial};
-    size_t pieces;
 
     if (dtype != DTYPE_F32)
-        return device->reference->sum_squares(device->reference_stream, dtype, n, x, result,
-                                              err);
-    for (; n >= SQUARES_PIECE; n -= pieces * SQUARES_PIECE) {
-        pieces = n / SQUARES_PIECE < SQUARES_BATCH ? n / SQUARES_PIECE : SQUARES_BATCH;
-        cpu_parallel(device, (int64_t)pieces, 1, squares_range, &f);
-        for (size_t i = 0; i < pieces; i++)
-            total += partial[i];
-        f.g += pieces * SQUARES_PIECE;
+        return device->reference->sum_squares(device->reference_stream, ranges, dtype, x, sums, err);
+    for (int i = 0; i < ranges->n; i++) {
+        struct flat f = {.simd = device->simd, .g = (const float *)x + ranges->items[i].g};
+        size_t n = ranges->items[i].n;
+
+        sums[i] = sum_pieces(device, &f, squares_range, &n);
+        sums[i] += device->simd->sum_squares(n, f.g);
     }
-    *result = total + device->simd->sum_squares(n, f.g);
     return 0;
 }
 

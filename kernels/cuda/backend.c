@@ -286,7 +286,6 @@ static void stream_free(struct stream *stream)
 {
     if (!stream)
         return;
-    cuda_free_room(stream);
     stream->device->cuda->stream_free(stream->cuda);
     free(stream);
 }
@@ -491,6 +490,8 @@ const struct backend backend_cuda = {
     .copy = copy,
     .fill_zero = fill_zero,
     .add = cuda_add,
+    .ranges_new = cuda_ranges_new,
+    .ranges_free = cuda_ranges_free,
     .optimize = cuda_optimize,
     .moments = cuda_moments,
     .sum_squares = cuda_sum_squares,

@@ -33,7 +33,6 @@ struct device {
 struct stream {
     struct device *device;
     struct cuda_stream *cuda;
-    double *parts, *result;     /* of sums for the host: see update.c */
 };
 
 #define CUDA_PRODUCTS 5         /* of an attention's gradient */
@@ -185,16 +184,18 @@ int cuda_kernel_run(struct kernel *kernel, struct stream *stream,
 extern const struct cuda_runtime cuda_absent;
 
 /* update.c */
-void cuda_free_room(struct stream *stream);
 int cuda_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, void *y,
              struct err *err);
-int cuda_optimize(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,
-                  const void *g, double g_scale, void *m, void *v, struct err *err);
-int cuda_moments(struct stream *stream, const struct optimizer_args *args, size_t n,
-                 const void *p, const void *g, double g_scale, void *m, void *v,
-                 double *squares, struct err *err);
-int cuda_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const void *x,
-                     double *result, struct err *err);
+struct ranges *cuda_ranges_new(struct stream *stream, const struct range *items, int n,
+                               struct err *err);
+void cuda_ranges_free(struct ranges *ranges);
+int cuda_optimize(struct stream *stream, const struct optimizer_args *args, struct ranges *ranges,
+                  const struct range_arrays *arrays, double g_scale,
+                  const struct range_norms *norms, struct err *err);
+int cuda_moments(struct stream *stream, const struct optimizer_args *args, struct ranges *ranges,
+                 const struct range_arrays *arrays, double g_scale, double *sums, struct err *err);
+int cuda_sum_squares(struct stream *stream, struct ranges *ranges, enum dtype dtype, const void *x,
+                     double *sums, struct err *err);
 
 extern const struct backend backend_cuda;
 /* "cuda-tf32": the same, but factors of products are rounded to 10 bits, as tensor cores want. */

@@ -185,23 +185,42 @@ enum cuda_rule {
     CUDA_RULE_MOMENTS           /* LAMB's m and v, and the squares of its direction */
 };
 
-/* optimize() and moments() of backend.h. The rate is all that a direction is multiplied by. */
+/* A range of backend.h in the GPU's memory. It is cut into pieces, a block's each, by its length alone. */
+struct cuda_range {
+    int64_t n, p, g, state;
+    int64_t first, piece;       /* pieces of the ranges before it; elements of one */
+    double decay;
+};
+
+#define CUDA_PIECE 4096         /* elements of a piece at least, */
+#define CUDA_PIECES 4096        /* pieces of a range at most */
+
+struct cuda_ranges {
+    int64_t n, pieces;
+    const struct cuda_range *items;
+    double *parts;              /* [pieces] */
+};
+
+/* optimize() and moments() of backend.h, whose pointers these are. */
 struct cuda_update {
     enum cuda_rule rule;
-    int64_t n;
+    struct cuda_ranges ranges;
     float *p, *m, *v;
     const float *g;
-    float g_scale, rate, decay, epsilon;
+    double g_scale, rate, decay;
+    double trust;               /* LARS's, else 0 */
+    const double *squares, *weights;    /* norms; NULL: there are none */
+    float epsilon;
     float momentum, look_ahead; /* the first is 0 in the first step */
     float blend1, blend2;       /* 1 - beta */
     float unbias1, unbias2;     /* 1 / (1 - beta1^step), and the root of the other */
-    double *parts, *result;     /* of the moments: CUDA_PARTS, and one */
+    double *sums;               /* of the moments: of each range */
 };
 
 struct cuda_squares {
-    int64_t n;
+    struct cuda_ranges ranges;
     const float *x;
-    double *parts, *result;     /* as above */
+    double *sums;
 };
 
 enum cuda_pool_kind {

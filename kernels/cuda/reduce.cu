@@ -3,7 +3,7 @@
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/module.h"
 
-// out[2] and a result of terms[2, n]: one block
+// out[2] of terms[2, n]: one block
 CUDA_KERNEL(kernel_total, cuda_total)
 {
     __shared__ double shared[CUDA_BLOCK];
@@ -18,8 +18,6 @@ CUDA_KERNEL(kernel_total, cuda_total)
         sum = block_sum_double(sum, shared);
         if (threadIdx.x == 0 && l.out[k])
             *l.out[k] = (float)(k == 0 && l.weight_sum ? sum / *l.weight_sum : sum);
-        if (threadIdx.x == 0 && l.result && k == 0)
-            *l.result = sum;
     }
 }
 
@@ -227,8 +225,7 @@ CUDA_KERNEL(kernel_pair_grad, cuda_pair)
 extern "C" cudaError_t cuda_launch_pair(cudaStream_t stream, const struct cuda_pair *l)
 {
     unsigned blocks = part_blocks(l->n);
-    struct cuda_total total = { blocks, { l->parts, NULL }, l->weight_sum, { l->out, NULL },
-                                NULL };
+    struct cuda_total total = { blocks, { l->parts, NULL }, l->weight_sum, { l->out, NULL } };
     cudaError_t code;
 
     if (l->dloss)

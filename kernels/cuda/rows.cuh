@@ -96,14 +96,13 @@ CUDA_DEVICE int64_t row_start(const struct cuda_rows &rows, int64_t row)
                            : row / rows.after * rows.length * rows.after + row % rows.after;
 }
 
-/* out[i] = sum of terms[i][0 … n-1], out[0] over 'weight_sum' where that is set; 'result' gets
- * the sum of terms[0] as it is. What is NULL is left out.
+/* out[i] = sum of terms[i][0 … n-1], out[0] over 'weight_sum' where that is set. What is NULL is left
+ * out.
  */
 struct cuda_total {
     int64_t n;
     const double *terms[2], *weight_sum;
     float *out[2];
-    double *result;
 };
 
 cudaError_t launch_total(cudaStream_t stream, const struct cuda_total *l);

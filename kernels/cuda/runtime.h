@@ -25,7 +25,7 @@ struct cuda_convolution;
 struct cuda_sdpa_kernel;
 struct cuda_chain_kernel;
 
-#define CUDA_RUNTIME_VERSION 8
+#define CUDA_RUNTIME_VERSION 9
 #define CUDA_RUNTIME_SYMBOL "tasuki_cuda_runtime"
 
 /* Where texts that took long to make are kept for later runs, each by one that says what it follows from;

@@ -266,7 +266,7 @@ extern "C" cudaError_t cuda_launch_entropy(cudaStream_t stream, const struct cud
     unsigned blocks = team_blocks(l->rows.n, l->rows.team);
     unsigned threads = team_threads(l->rows.length, l->rows.team);
     struct cuda_total total = { l->rows.n, { l->parts, l->parts + l->rows.n }, l->weight_sum,
-                                { l->loss, l->correct }, NULL };
+                                { l->loss, l->correct } };
     cudaError_t code;
 
     if (l->dx)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Flat ranges: sums, norms, the optimizer's step. */
+/* Flat ranges: sums, norms, the optimizer's step. Nothing waits. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "kernels/cuda/cuda.h"
 
 static int check_dtype(const struct stream *stream, enum dtype dtype, struct err *err)
@@ -31,48 +33,84 @@ int cuda_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, v
                : stream->device->cuda->pointwise(stream->cuda, &l, err);
 }
 
-/* Sums that the host waits for ------------------------------------------------------------ */
+/* Ranges ---------------------------------------------------------------------------------- */
 
-/* The parts of a sum, and where the host reads it: each stream has its own. */
-static int make_room(struct stream *stream, struct err *err)
+struct ranges {
+    struct device *device;
+    size_t table;               /* bytes of the items; the parts lie behind them */
+    struct cuda_ranges cuda;
+};
+
+static int64_t pieces_of(size_t n)
+{
+    int64_t pieces = ((int64_t)n + CUDA_PIECE - 1) / CUDA_PIECE;
+
+    return pieces < CUDA_PIECES ? pieces : CUDA_PIECES;
+}
+
+static struct cuda_range range_from(const struct range *range, int64_t first)
+{
+    int64_t n = (int64_t)range->n, pieces = pieces_of(range->n);
+
+    return (struct cuda_range){
+        .n = n, .p = (int64_t)range->p, .g = (int64_t)range->g, .state = (int64_t)range->state,
+        .first = first, .piece = pieces ? (n + pieces - 1) / pieces : 0, .decay = range->decay,
+    };
+}
+
+/* Memory of the host that is not pinned is read before copy() returns. */
+static int take_table(struct stream *stream, struct ranges *r, const struct cuda_range *table,
+                      struct err *err)
 {
     const struct cuda_runtime *cuda = stream->device->cuda;
+    size_t bytes = r->table + (size_t)r->cuda.pieces * sizeof(double);
+    char *memory = cuda->alloc(stream->device->gpu, bytes, false, err);
 
-    if (!stream->parts)
-        stream->parts = cuda->alloc(stream->device->gpu, CUDA_PARTS * sizeof(double), false,
-                                    err);
-    if (stream->parts && !stream->result)
-        stream->result = cuda->alloc(stream->device->gpu, sizeof(double), true, err);
-    return stream->result ? 0 : -1;
-}
-
-void cuda_free_room(struct stream *stream)
-{
-    stream->device->cuda->release(stream->device->gpu, stream->parts, false);
-    stream->device->cuda->release(stream->device->gpu, stream->result, true);
-}
-
-static int take_result(struct stream *stream, double *result, struct err *err)
-{
-    if (stream->device->cuda->stream_sync(stream->cuda, err) < 0)
+    if (!memory)
         return -1;
-    stream->device->cuda->host_touches(stream->result, sizeof(double), false);
-    *result = *stream->result;
-    return 0;
+    r->cuda.items = (struct cuda_range *)(void *)memory;
+    r->cuda.parts = (double *)(void *)(memory + r->table);
+    return cuda->copy(stream->cuda, memory, r->table, table, r->table, r->table, 1, err);
 }
 
-int cuda_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const void *x,
-                     double *result, struct err *err)
+struct ranges *cuda_ranges_new(struct stream *stream, const struct range *items, int n,
+                               struct err *err)
 {
-    struct cuda_squares l = { .n = (int64_t)n, .x = x };
+    struct ranges *r = mem_new(1, sizeof(*r));
+    struct cuda_range *table = mem_new((size_t)n, sizeof(*table));
+    int bad;
 
-    if (check_dtype(stream, dtype, err) || make_room(stream, err))
+    r->device = stream->device;
+    r->cuda.n = n;
+    r->table = (size_t)n * sizeof(*table);
+    for (int i = 0; i < n; i++) {
+        table[i] = range_from(&items[i], r->cuda.pieces);
+        r->cuda.pieces += pieces_of(items[i].n);
+    }
+    bad = take_table(stream, r, table, err);
+    free(table);
+    if (!bad)
+        return r;
+    cuda_ranges_free(r);
+    return NULL;
+}
+
+void cuda_ranges_free(struct ranges *ranges)
+{
+    if (!ranges)
+        return;
+    ranges->device->cuda->release(ranges->device->gpu, (void *)(uintptr_t)ranges->cuda.items, false);
+    free(ranges);
+}
+
+int cuda_sum_squares(struct stream *stream, struct ranges *ranges, enum dtype dtype, const void *x,
+                     double *sums, struct err *err)
+{
+    struct cuda_squares l = { .ranges = ranges->cuda, .x = x, .sums = sums };
+
+    if (check_dtype(stream, dtype, err))
         return -1;
-    l.parts = stream->parts;
-    l.result = stream->result;
-    return stream->device->cuda->squares(stream->cuda, &l, err) < 0
-               ? -1
-               : take_result(stream, result, err);
+    return ranges->cuda.n ? stream->device->cuda->squares(stream->cuda, &l, err) : 0;
 }
 
 /* Optimizers ------------------------------------------------------------------------------ */
@@ -91,18 +129,20 @@ static enum cuda_rule rule_of(enum optimizer_kind kind)
     return CUDA_RULE_MOMENTUM;
 }
 
-static struct cuda_update update_of(const struct optimizer_args *args, size_t n, double g_scale)
+static struct cuda_update update_of(const struct optimizer_args *args, const struct ranges *ranges,
+                                    const struct range_arrays *arrays, double g_scale)
 {
     double c1 = 1 - pow(args->beta1, (double)args->step);
     double c2 = 1 - pow(args->beta2, (double)args->step);
-    bool lamb = args->kind == OPTIMIZER_LAMB;
 
     return (struct cuda_update){
         .rule = rule_of(args->kind),
-        .n = (int64_t)n,
-        .g_scale = (float)g_scale,
-        .rate = (float)(lamb ? args->lr * args->trust : args->lr),
-        .decay = (float)args->weight_decay,
+        .ranges = ranges->cuda,
+        .p = arrays->p, .m = arrays->m, .v = arrays->v, .g = arrays->g,
+        .g_scale = g_scale,
+        .rate = args->lr,
+        .decay = args->weight_decay,
+        .trust = args->kind == OPTIMIZER_LARS ? args->trust : 0,
         .epsilon = (float)args->epsilon,
         .momentum = (float)(args->step == 1 ? 0 : args->momentum),
         .look_ahead = (float)args->momentum,
@@ -113,36 +153,29 @@ static struct cuda_update update_of(const struct optimizer_args *args, size_t n,
     };
 }
 
-int cuda_optimize(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,
-                  const void *g, double g_scale, void *m, void *v, struct err *err)
+int cuda_optimize(struct stream *stream, const struct optimizer_args *args, struct ranges *ranges,
+                  const struct range_arrays *arrays, double g_scale,
+                  const struct range_norms *norms, struct err *err)
 {
-    struct cuda_update l = update_of(args, n, g_scale);
+    struct cuda_update l = update_of(args, ranges, arrays, g_scale);
 
-    l.p = p;
-    l.g = g;
-    l.m = m;
-    l.v = v;
-    if (check_dtype(stream, args->dtype, err))
-        return -1;
-    return n ? stream->device->cuda->update(stream->cuda, &l, err) : 0;
+    if (norms) {
+        l.squares = norms->squares;
+        l.weights = norms->weights;
+    }
+    return check_dtype(stream, args->dtype, err)
+               ? -1
+               : stream->device->cuda->update(stream->cuda, &l, err);
 }
 
-int cuda_moments(struct stream *stream, const struct optimizer_args *args, size_t n,
-                 const void *p, const void *g, double g_scale, void *m, void *v,
-                 double *squares, struct err *err)
+int cuda_moments(struct stream *stream, const struct optimizer_args *args, struct ranges *ranges,
+                 const struct range_arrays *arrays, double g_scale, double *sums, struct err *err)
 {
-    struct cuda_update l = update_of(args, n, g_scale);
+    struct cuda_update l = update_of(args, ranges, arrays, g_scale);
 
-    if (check_dtype(stream, args->dtype, err) || make_room(stream, err))
-        return -1;
     l.rule = CUDA_RULE_MOMENTS;
-    l.p = (float *)(uintptr_t)p;
-    l.g = g;
-    l.m = m;
-    l.v = v;
-    l.parts = stream->parts;
-    l.result = stream->result;
-    return stream->device->cuda->update(stream->cuda, &l, err) < 0
-               ? -1
-               : take_result(stream, squares, err);
+    l.sums = sums;
+    if (check_dtype(stream, args->dtype, err))
+        return -1;
+    return ranges->cuda.n ? stream->device->cuda->update(stream->cuda, &l, err) : 0;
 }

@@ -218,12 +218,12 @@ int ref_kernel_run(struct kernel *kernel, struct stream *stream,
 /* update.c */
 int ref_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, void *y,
             struct err *err);
-int ref_optimize(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,
-                 const void *g, double g_scale, void *m, void *v, struct err *err);
-int ref_moments(struct stream *stream, const struct optimizer_args *args, size_t n,
-                const void *p, const void *g, double g_scale, void *m, void *v,
-                double *squares, struct err *err);
-int ref_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const void *x,
-                    double *result, struct err *err);
+int ref_optimize(struct stream *stream, const struct optimizer_args *args, struct ranges *ranges,
+                 const struct range_arrays *arrays, double g_scale,
+                 const struct range_norms *norms, struct err *err);
+int ref_moments(struct stream *stream, const struct optimizer_args *args, struct ranges *ranges,
+                const struct range_arrays *arrays, double g_scale, double *sums, struct err *err);
+int ref_sum_squares(struct stream *stream, struct ranges *ranges, enum dtype dtype, const void *x,
+                    double *sums, struct err *err);
 
 #endif

@@ -2,6 +2,7 @@
 /* Sums over flat ranges and the optimizers, by PyTorch's formulas. */
 #include <math.h>
 
+#include "kernels/host.h"
 #include "kernels/reference/reference.h"
 
 int ref_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, void *y,
@@ -19,18 +20,26 @@ int ref_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, vo
     return 0;
 }
 
-int ref_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const void *x,
-                    double *result, struct err *err)
+static double sum_squares(enum dtype dtype, size_t n, const void *x)
 {
     double sum = 0, v;
-    size_t i;
 
-    (void)stream, (void)err;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         v = dtype == DTYPE_F32 ? (double)((const float *)x)[i] : ((const double *)x)[i];
         sum += v * v;
     }
-    *result = sum;
+    return sum;
+}
+
+int ref_sum_squares(struct stream *stream, struct ranges *ranges, enum dtype dtype, const void *x,
+                    double *sums, struct err *err)
+{
+    const struct range_arrays arrays = { .g = x };
+
+    (void)stream, (void)err;
+    for (int i = 0; i < ranges->n; i++)
+        sums[i] = sum_squares(dtype, ranges->items[i].n,
+                              host_range_arrays(&arrays, &ranges->items[i], dtype).g);
     return 0;
 }
 
@@ -104,43 +113,67 @@ static void set(enum dtype dtype, void *list, size_t i, double value)
         ((double *)list)[i] = value;
 }
 
-int ref_optimize(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,
-                 const void *g, double g_scale, void *m, void *v, struct err *err)
+static struct element load(enum dtype dtype, const struct range_arrays *a, size_t i, double g_scale)
 {
-    size_t i;
+    return (struct element){ get(dtype, a->p, i), g_scale * get(dtype, a->g, i),
+                             get(dtype, a->m, i), get(dtype, a->v, i) };
+}
 
-    (void)stream, (void)err;
-    for (i = 0; i < n; i++) {
-        struct element e = { get(args->dtype, p, i), g_scale * get(args->dtype, g, i),
-                             get(args->dtype, m, i), get(args->dtype, v, i) };
+static void optimize(const struct optimizer_args *args, size_t n, const struct range_arrays *a,
+                     double g_scale)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct element e = load(args->dtype, a, i, g_scale);
 
         update(args, &e);
-        set(args->dtype, p, i, e.p);
-        set(args->dtype, m, i, e.m);
-        set(args->dtype, v, i, e.v);
+        set(args->dtype, a->p, i, e.p);
+        set(args->dtype, a->m, i, e.m);
+        set(args->dtype, a->v, i, e.v);
+    }
+}
+
+int ref_optimize(struct stream *stream, const struct optimizer_args *args, struct ranges *ranges,
+                 const struct range_arrays *arrays, double g_scale,
+                 const struct range_norms *norms, struct err *err)
+{
+    (void)stream, (void)err;
+    for (int i = 0; i < ranges->n; i++) {
+        struct range_arrays a = host_range_arrays(arrays, &ranges->items[i], args->dtype);
+        double scale = g_scale;
+        struct optimizer_args own = host_range_args(args, ranges, i, norms, &scale);
+
+        optimize(&own, ranges->items[i].n, &a, scale);
     }
     return 0;
 }
 
-int ref_moments(struct stream *stream, const struct optimizer_args *args, size_t n,
-                const void *p, const void *g, double g_scale, void *m, void *v,
-                double *squares, struct err *err)
+static double move_moments(const struct optimizer_args *args, size_t n,
+                           const struct range_arrays *a, double g_scale)
 {
     double sum = 0, u;
-    size_t i;
 
-    (void)stream, (void)err;
-    for (i = 0; i < n; i++) {
-        struct element e = { get(args->dtype, p, i), g_scale * get(args->dtype, g, i),
-                             get(args->dtype, m, i), get(args->dtype, v, i) };
+    for (size_t i = 0; i < n; i++) {
+        struct element e = load(args->dtype, a, i, g_scale);
 
         e.m += (1 - args->beta1) * (e.g - e.m);
         e.v = args->beta2 * e.v + (1 - args->beta2) * e.g * e.g;
-        set(args->dtype, m, i, e.m);
-        set(args->dtype, v, i, e.v);
+        set(args->dtype, a->m, i, e.m);
+        set(args->dtype, a->v, i, e.v);
         u = lamb_direction(args, &e);
         sum += u * u;
     }
-    *squares = sum;
+    return sum;
+}
+
+int ref_moments(struct stream *stream, const struct optimizer_args *args, struct ranges *ranges,
+                const struct range_arrays *arrays, double g_scale, double *sums, struct err *err)
+{
+    (void)stream, (void)err;
+    for (int i = 0; i < ranges->n; i++) {
+        struct range_arrays a = host_range_arrays(arrays, &ranges->items[i], args->dtype);
+        struct optimizer_args own = host_range_args(args, ranges, i, NULL, &g_scale);
+
+        sums[i] = move_moments(&own, ranges->items[i].n, &a, g_scale);
+    }
     return 0;
 }

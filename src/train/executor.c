@@ -423,13 +423,17 @@ static int sum_norms(struct executor *e, struct err *err)
 {
     struct update *u = &e->update;
 
-    for (int i = 0, end; e->compiled->sharded && u->squares && i < u->n_ranges; i = end) {
+    if (!e->compiled->sharded || !u->stepping.tensors)
+        return 0;
+    if (stepping_take(&u->stepping, err) < 0)
+        return -1;
+    for (int i = 0, end; i < u->n_ranges; i = end) {
         for (end = i + 1; end < u->n_ranges && u->ranges[end].group == u->ranges[i].group;)
             end++;
-        if (reduce_numbers(&e->reduce, u->ranges[i].group, u->squares + i, end - i, err) < 0)
+        if (reduce_numbers(&e->reduce, u->ranges[i].group, u->stepping.host + i, end - i, err) < 0)
             return -1;
     }
-    return 0;
+    return stepping_put(&u->stepping, err);
 }
 
 /* Parameters that others have changed, into their place here. */

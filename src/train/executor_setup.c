@@ -217,8 +217,7 @@ static int set_up(struct executor *e, struct err *err)
         return -1;
     e->has_loss = runs_here(e, e->compiled->graph->loss);
     e->has_correct = runs_here(e, e->compiled->graph->correct);
-    update_init(&e->update, &e->store, &o->optimizer, o->ema, o->plan);
-    return 0;
+    return update_init(&e->update, &e->store, &o->optimizer, o->ema, o->plan, err);
 }
 
 struct executor *executor_new(const struct executor_options *options, struct err *err)

@@ -205,7 +205,8 @@ static int run_table(struct table *t, const struct plan *plan, struct err *err)
                                      .training = true };
     for (int i = 0; i < 3; i++)
         tape_init(&t->tapes[i], lists[i], &t->store, t->state, false);
-    update_init(&t->update, &t->store, &t->options->optimizer, 0, plan);
+    if (update_init(&t->update, &t->store, &t->options->optimizer, 0, plan, err) < 0)
+        return -1;
     for (int step = 0; step <= STEPS; step++)
         if (run_step(t, step, err) < 0)
             return -1;

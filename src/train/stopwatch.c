@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/stopwatch.h"
 #include "train/optimizer.h"
-#include "train/update.h"
+#include "train/stepping.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -57,6 +57,7 @@ struct subject {
     struct kernel *kernel;
     struct kernel_args args;
     const struct optimizer_args *optimizer;
+    struct stepping stepping;       /* of it */
     size_t ring, far;               /* bytes to go through, and what a run takes of them */
     size_t passing[2];              /* read, and written, by others between two runs */
     double round, pause;            /* seconds for once round the ring, and between two runs, in a step */
@@ -596,12 +597,22 @@ int stopwatch_node(struct stopwatch *stopwatch, const struct graph *graph, int n
 
 static int run_update(struct subject *s, struct err *err)
 {
-    const struct stopwatch *w = s->stopwatch;
+    const struct range_arrays arrays = { .g = s->pointers[0], .p = s->pointers[1],
+                                         .m = s->n > 2 ? s->pointers[2] : NULL,
+                                         .v = s->n > 3 ? s->pointers[3] : NULL };
 
-    return update_range(w->backend, w->stream, s->optimizer, true,
-                        s->operands[0].bytes / dtype_size(s->optimizer->dtype), s->pointers[1],
-                        s->pointers[0], 1, s->n > 2 ? s->pointers[2] : NULL,
-                        s->n > 3 ? s->pointers[3] : NULL, err);
+    return stepping_norms(&s->stepping, s->optimizer, &arrays, 1, err) < 0
+               ? -1
+               : stepping_run(&s->stepping, s->optimizer, &arrays, 1, err);
+}
+
+static int take_step(struct subject *s, size_t bytes, struct err *err)
+{
+    const struct stopwatch *w = s->stopwatch;
+    const struct range all = { .n = bytes / dtype_size(s->optimizer->dtype), .decay = 1 };
+
+    return stepping_init(&s->stepping, w->backend, w->device, w->stream, 1, &all,
+                         stepping_needs_norms(s->optimizer->kind) ? &all : NULL, err);
 }
 
 /* The gradient, then what is written: parameters and two states. A GPU moves what it is given. */
@@ -632,10 +643,8 @@ int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *a
 {
     struct stopwatch *w = stopwatch;
     size_t ring = reuse ? reuse->ring : 0;
-    /* These are summed up for the host. */
-    bool norms = args->kind == OPTIMIZER_LARS || args->kind == OPTIMIZER_LAMB;
     struct subject s = { .run = run_update, .stopwatch = w, .optimizer = args,
-                         .records = w->backend->record_begin && !norms };
+                         .records = w->backend->record_begin != NULL };
     size_t bytes = w->backend->separate ? DEVICE_UPDATE_BYTES : UPDATE_BYTES;
     int bad;
 
@@ -644,9 +653,12 @@ int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *a
     s.round = reuse && !w->backend->separate ? (double)ring * reuse->pace : 0;
     bad = take_update(&s, offload, bytes, ring, err);
     if (!bad)
+        bad = take_step(&s, bytes, err);
+    if (!bad)
         bad = measure(&s, seconds, err);
     if (!bad)
         *seconds *= (double)UPDATE_BYTES / (double)bytes;
+    stepping_clear(&s.stepping);
     release_operands(&s);
     return bad;
 }

@@ -23,11 +23,6 @@ static int by_group(const void *a, const void *b)
     return x->gradient < y->gradient ? -1 : x->gradient > y->gradient;
 }
 
-static bool adapts(const struct optimizer_args *args)
-{
-    return args->kind == OPTIMIZER_LARS || args->kind == OPTIMIZER_LAMB;
-}
-
 static bool follows(const struct update_range *a, const struct update_range *b, bool sharded)
 {
     size_t way = b->gradient - a->gradient, end = a->gradient + a->bytes;
@@ -48,7 +43,7 @@ static void merge_ranges(struct update *u, bool sharded)
     for (int i = 0; i < u->n_ranges; i++) {
         struct update_range *last = n ? &u->ranges[n - 1] : NULL, next = u->ranges[i];
 
-        if (last && !adapts(&u->args) && last->group == next.group &&
+        if (last && !stepping_needs_norms(u->args.kind) && last->group == next.group &&
             last->decays == next.decays && last->counts == next.counts &&
             follows(last, &next, sharded))
             last->bytes = next.gradient + next.bytes - last->gradient;
@@ -76,7 +71,7 @@ static void add_range(struct update *u, const struct store *store, const struct 
     struct slice part = slices_part(&store->slices, gradient, value_bytes(v));
     struct update_range *r;
 
-    if (part.bytes == 0 && !adapts(&u->args))
+    if (part.bytes == 0 && !stepping_needs_norms(u->args.kind))
         return;
     r = mem_push((void **)&u->ranges, &u->n_ranges, sizeof(*r));
     *r = (struct update_range){
@@ -87,164 +82,155 @@ static void add_range(struct update *u, const struct store *store, const struct 
     };
 }
 
-static void add_stat(struct update *u, const struct store *store,
-                     const struct stat_update *from, const struct plan *plan)
+static size_t element(const struct update *u)
 {
-    const struct compiled *c = store->compiled;
-    size_t at = root(c->program, from->contribution)->offset;
-    struct slice part = slices_part(&store->slices, at,
-                                    value_bytes(&c->graph->values[from->stat]));
-    struct update_stat *s;
-
-    if (part.bytes == 0)
-        return;
-    s = mem_push((void **)&u->stats, &u->n_stats, sizeof(*s));
-    s->stat = root(c->program, from->stat)->offset + (part.offset - at);
-    s->contribution = part.offset;
-    s->bytes = part.bytes;
-    s->decay = step_decay(from->decay, plan);
-}
-
-void update_init(struct update *update, const struct store *store,
-                 const struct optimizer_args *args, double ema, const struct plan *plan)
-{
-    const struct compiled *c = store->compiled;
-    const struct autodiff *ad = &c->autodiff;
-
-    *update = (struct update){ .args = *args, .ema = ema };
-    update->args.dtype = c->graph->real;
-    for (int i = 0; i < ad->n_params; i++)
-        if (ad->params[i].stage == c->stage)
-            add_range(update, store, &ad->params[i]);
-    merge_ranges(update, c->sharded);
-    if (adapts(args))
-        update->squares = mem_new((size_t)update->n_ranges, sizeof(*update->squares));
-    for (int i = 0; i < ad->n_stats; i++)
-        if (ad->stats[i].stage == c->stage)
-            add_stat(update, store, &ad->stats[i], plan);
-}
-
-void update_clear(struct update *update)
-{
-    free(update->ranges);
-    free(update->squares);
-    free(update->stats);
-    *update = (struct update){ 0 };
+    return dtype_size(u->args.dtype);
 }
 
 /* stat = decay * stat + contribution is SGD's p - lr * (g + wd * p) with lr = -1 and
  * wd = decay - 1: no kernel of its own.
  */
-static int update_stats(struct update *u, struct store *store, struct err *err)
+static struct range stat_range(const struct update *u, const struct store *store,
+                               const struct stat_update *from, const struct plan *plan)
 {
-    for (int i = 0; i < u->n_stats; i++) {
-        const struct update_stat *s = &u->stats[i];
-        struct optimizer_args args = { .kind = OPTIMIZER_SGD, .dtype = u->args.dtype, .lr = -1,
-                                       .weight_decay = s->decay - 1, .step = 1 };
+    const struct compiled *c = store->compiled;
+    size_t at = root(c->program, from->contribution)->offset;
+    struct slice part = slices_part(&store->slices, at,
+                                    value_bytes(&c->graph->values[from->stat]));
 
-        if (store->compiled->backend->optimize(
-                store->stream, &args, s->bytes / dtype_size(args.dtype),
-                store->params + s->stat, store->gradients + s->contribution, 1, NULL, NULL,
-                err) < 0)
-            return -1;
+    return (struct range){
+        .n = part.bytes / element(u), .g = part.offset / element(u),
+        .p = (root(c->program, from->stat)->offset + (part.offset - at)) / element(u),
+        .decay = step_decay(from->decay, plan) - 1,
+    };
+}
+
+static int make_stats(struct update *u, const struct store *store, const struct plan *plan,
+                      struct err *err)
+{
+    const struct compiled *c = store->compiled;
+    const struct autodiff *ad = &c->autodiff;
+    struct range *list = mem_new((size_t)ad->n_stats, sizeof(*list));
+    int n = 0;
+
+    for (int i = 0; i < ad->n_stats; i++) {
+        if (ad->stats[i].stage != c->stage)
+            continue;
+        list[n] = stat_range(u, store, &ad->stats[i], plan);
+        n += list[n].n > 0;
     }
-    return 0;
+    u->stats = n ? c->backend->ranges_new(store->stream, list, n, err) : NULL;
+    free(list);
+    return n && !u->stats ? -1 : 0;
 }
 
-static double ratio(double above, double below)
+static struct range stepped(const struct update *u, const struct update_range *r)
 {
-    return above > 0 && below > 0 ? above / below : 1;
+    return (struct range){ .n = r->bytes / element(u), .p = r->param / element(u),
+                           .g = r->gradient / element(u), .state = r->state / element(u),
+                           .decay = r->decays ? 1 : 0 };
 }
 
-/* Arrays of what is stepped at once. */
-struct arrays {
-    size_t n;
-    void *p, *m, *v;
-    const void *g;
-};
-
-/* What the step needs of a part of a tensor, to be summed over all of it: LARS the squares of
- * the gradients, LAMB those of the update, for which it moves the moments.
- */
-static int squares_of(const struct backend *backend, struct stream *stream,
-                      const struct optimizer_args *args, const struct arrays *a, double g_scale,
-                      double *squares, struct err *err)
+/* average + (1 - decay) (p - average) is SGD's rule, as above. */
+static struct range averaged(const struct update *u, const struct update_range *r)
 {
-    *squares = 0;
-    if (a->n == 0)
+    return (struct range){ .n = r->bytes / element(u), .p = r->state / element(u),
+                           .g = r->param / element(u), .decay = 1 };
+}
+
+static struct range whole(const struct update *u, const struct update_range *r)
+{
+    return (struct range){ .n = r->bytes && r->decays ? r->tensor_bytes / element(u) : 0,
+                           .g = r->tensor / element(u) };
+}
+
+static struct range *list_ranges(const struct update *u,
+                                 struct range (*from)(const struct update *,
+                                                      const struct update_range *))
+{
+    struct range *list = mem_new((size_t)u->n_ranges, sizeof(*list));
+
+    for (int i = 0; i < u->n_ranges; i++)
+        list[i] = from(u, &u->ranges[i]);
+    return list;
+}
+
+static int make_tables(struct update *u, const struct store *store, struct err *err)
+{
+    const struct backend *backend = store->compiled->backend;
+    bool norms = stepping_needs_norms(u->args.kind);
+    struct range *ranges = list_ranges(u, stepped), *tensors = list_ranges(u, whole);
+    struct range *averages = list_ranges(u, averaged);
+    int bad = stepping_init(&u->stepping, backend, store->device, store->stream, u->n_ranges, ranges,
+                            norms ? tensors : NULL, err);
+
+    if (!bad && u->ema > 0)
+        u->averaged = backend->ranges_new(store->stream, averages, u->n_ranges, err);
+    free(ranges);
+    free(tensors);
+    free(averages);
+    return bad || (u->ema > 0 && !u->averaged) ? -1 : 0;
+}
+
+int update_init(struct update *update, const struct store *store, const struct optimizer_args *args,
+                double ema, const struct plan *plan, struct err *err)
+{
+    const struct compiled *c = store->compiled;
+    const struct autodiff *ad = &c->autodiff;
+
+    *update = (struct update){ .args = *args, .ema = ema, .backend = c->backend };
+    update->args.dtype = c->graph->real;
+    for (int i = 0; i < ad->n_params; i++)
+        if (ad->params[i].stage == c->stage)
+            add_range(update, store, &ad->params[i]);
+    merge_ranges(update, c->sharded);
+    if (make_tables(update, store, err) == 0 && make_stats(update, store, plan, err) == 0)
         return 0;
-    if (args->kind == OPTIMIZER_LAMB)
-        return backend->moments(stream, args, a->n, a->p, a->g, g_scale, a->m, a->v, squares,
-                                err);
-    return backend->sum_squares(stream, args->dtype, a->n, a->g, squares, err);
+    update_clear(update);
+    return -1;
 }
 
-/* The step of a part of a tensor with so many elements from 'tensor' on. */
-static int adapt(const struct backend *backend, struct stream *stream,
-                 const struct optimizer_args *args, bool decays, size_t n, const void *tensor,
-                 const struct arrays *a, double g_scale, double squares, struct err *err)
+void update_clear(struct update *update)
 {
-    struct optimizer_args scaled = *args;
-    double p2 = 0, r = 1;
-
-    if (a->n == 0)
-        return 0;
-    if (decays && backend->sum_squares(stream, args->dtype, n, tensor, &p2, err) < 0)
-        return -1;
-    if (args->kind == OPTIMIZER_LAMB) {
-        scaled.trust = ratio(sqrt(p2), sqrt(squares));
-    } else if (decays && squares > 0) {
-        r = ratio(args->trust * sqrt(p2),
-                  fabs(g_scale) * sqrt(squares) + args->weight_decay * sqrt(p2));
-        scaled.weight_decay *= r;
-    }
-    return backend->optimize(stream, &scaled, a->n, a->p, a->g, r * g_scale, a->m, a->v, err);
+    free(update->ranges);
+    stepping_clear(&update->stepping);
+    if (update->averaged)
+        update->backend->ranges_free(update->averaged);
+    if (update->stats)
+        update->backend->ranges_free(update->stats);
+    *update = (struct update){ 0 };
 }
 
-static struct optimizer_args args_for(const struct optimizer_args *args, bool decays)
-{
-    struct optimizer_args own = *args;
-
-    if (!decays)
-        own.weight_decay = 0;
-    return own;
-}
-
-int update_range(const struct backend *backend, struct stream *stream,
-                 const struct optimizer_args *args, bool decays, size_t n, void *p,
-                 const void *g, double g_scale, void *m, void *v, struct err *err)
-{
-    struct optimizer_args own = args_for(args, decays);
-    struct arrays a = { .n = n, .p = p, .m = m, .v = v, .g = g };
-    double squares;
-
-    if (!adapts(&own))
-        return backend->optimize(stream, &own, n, p, g, g_scale, m, v, err);
-    if (squares_of(backend, stream, &own, &a, g_scale, &squares, err) < 0)
-        return -1;
-    return adapt(backend, stream, &own, decays, n, p, &a, g_scale, squares, err);
-}
-
-int update_squares(const struct update *update, const struct store *store, double *squares,
+int update_squares(struct update *update, const struct store *store, double *squares,
                    struct err *err)
 {
-    size_t element = dtype_size(update->args.dtype);
-    double one;
-
     *squares = 0;
-    for (int i = 0; i < update->n_ranges; i++) {
-        const struct update_range *r = &update->ranges[i];
-
-        if (!r->counts)
-            continue;
-        if (store->compiled->backend->sum_squares(store->stream, update->args.dtype,
-                                                  r->bytes / element,
-                                                  store->gradients + r->gradient, &one,
-                                                  err) < 0)
-            return -1;
-        *squares += one;
-    }
+    if (stepping_squares(&update->stepping, update->args.dtype, store->gradients, err) < 0)
+        return -1;
+    for (int i = 0; i < update->n_ranges; i++)
+        if (update->ranges[i].counts)
+            *squares += update->stepping.host[i];
     return 0;
+}
+
+/* Of what this rank has of each gradient. */
+static struct range *list_gradients(const struct update *u, const struct store *store)
+{
+    const struct compiled *c = store->compiled;
+    const struct autodiff *ad = &c->autodiff;
+    struct range *list = mem_new((size_t)ad->n_params, sizeof(*list));
+
+    for (int i = 0; i < ad->n_params; i++) {
+        const struct param_grad *p = &ad->params[i];
+        struct slice part;
+
+        if (p->stage != c->stage)
+            continue;
+        part = slices_part(&store->slices, root(c->program, p->gradient)->offset,
+                           value_bytes(&c->graph->values[p->param]));
+        list[i] = (struct range){ .n = part.bytes / element(u), .g = part.offset / element(u) };
+    }
+    return list;
 }
 
 int update_first_bad(const struct update *update, const struct store *store, int *order,
@@ -252,46 +238,23 @@ int update_first_bad(const struct update *update, const struct store *store, int
 {
     const struct compiled *c = store->compiled;
     const struct autodiff *ad = &c->autodiff;
-    double squares;
+    struct range *list = list_gradients(update, store);
+    struct stepping sums;
+    int bad = stepping_init(&sums, c->backend, store->device, store->stream, ad->n_params, list,
+                            NULL, err);
 
-    for (int i = 0; i < ad->n_params; i++) {
-        const struct value *v = &c->graph->values[ad->params[i].param];
-        struct slice part;
-
-        if (ad->params[i].stage != c->stage)
-            continue;
-        part = slices_part(&store->slices, root(c->program, ad->params[i].gradient)->offset,
-                           value_bytes(v));
-        if (part.bytes == 0)
-            continue;
-        if (c->backend->sum_squares(store->stream, update->args.dtype,
-                                    part.bytes / dtype_size(update->args.dtype),
-                                    store->gradients + part.offset, &squares, err) < 0)
-            return -1;
-        if (isfinite(squares))
-            continue;
-        *order = i;
-        *name = v->name;
-        return 0;
-    }
+    free(list);
+    if (bad)
+        return -1;
+    bad = stepping_squares(&sums, update->args.dtype, store->gradients, err);
     *order = -1;
-    return 0;
-}
-
-/* average + (1 - decay) (p - average) is SGD's rule, as above. */
-static int average(const struct update *u, struct store *store, const struct update_range *r,
-                   int64_t step, struct err *err)
-{
-    struct optimizer_args args = { .kind = OPTIMIZER_SGD, .dtype = u->args.dtype,
-                                   .lr = step == 0 ? -1 : u->ema - 1, .weight_decay = -1,
-                                   .step = 1 };
-
-    if (u->ema <= 0)
-        return 0;
-    return store->compiled->backend->optimize(store->stream, &args,
-                                              r->bytes / dtype_size(args.dtype),
-                                              store->averages + r->state,
-                                              store->params + r->param, 1, NULL, NULL, err);
+    for (int i = 0; i < ad->n_params && !bad && *order < 0; i++)
+        if (!isfinite(sums.host[i])) {
+            *order = i;
+            *name = c->graph->values[ad->params[i].param].name;
+        }
+    stepping_clear(&sums);
+    return bad;
 }
 
 static struct optimizer_args args_at(const struct update *update,
@@ -304,63 +267,44 @@ static struct optimizer_args args_at(const struct update *update,
     return args;
 }
 
-static struct arrays arrays_of(const struct store *store, const struct update_range *r,
-                               size_t element)
+static struct range_arrays arrays_of(const struct store *store)
 {
-    return (struct arrays){
-        .n = r->bytes / element, .p = store->params + r->param,
-        .g = store->gradients + r->gradient,
-        .m = store->n_states > 0 ? store->states[0] + r->state : NULL,
-        .v = store->n_states > 1 ? store->states[1] + r->state : NULL,
-    };
+    return (struct range_arrays){ .p = store->params, .g = store->gradients,
+                                  .m = store->states[0], .v = store->states[1] };
 }
 
 int update_norms(struct update *update, const struct store *store,
                  const struct update_step *step, struct err *err)
 {
     const struct optimizer_args args = args_at(update, step);
+    const struct range_arrays arrays = arrays_of(store);
 
-    for (int i = 0; update->squares && i < update->n_ranges; i++) {
-        const struct update_range *r = &update->ranges[i];
-        struct optimizer_args own = args_for(&args, r->decays);
-        struct arrays a = arrays_of(store, r, dtype_size(args.dtype));
-
-        if (squares_of(store->compiled->backend, store->stream, &own, &a, step->g_scale,
-                       &update->squares[i], err) < 0)
-            return -1;
-    }
-    return 0;
+    return stepping_norms(&update->stepping, &args, &arrays, step->g_scale, err);
 }
 
-static int step_range(const struct store *store, const struct update_range *r,
-                      const struct optimizer_args *args, double g_scale, double squares,
-                      struct err *err)
+/* SGD's rule over them, whose gradients lie there. */
+static int blend(const struct update *u, const struct store *store, struct ranges *ranges, double lr,
+                 double decay, void *to, const void *from, struct err *err)
 {
-    const struct backend *backend = store->compiled->backend;
-    struct optimizer_args own = args_for(args, r->decays);
-    size_t element = dtype_size(args->dtype);
-    struct arrays a = arrays_of(store, r, element);
+    const struct optimizer_args args = { .kind = OPTIMIZER_SGD, .dtype = u->args.dtype, .lr = lr,
+                                         .weight_decay = decay, .step = 1 };
+    const struct range_arrays arrays = { .p = to, .g = from };
 
-    if (!adapts(args))
-        return backend->optimize(store->stream, &own, a.n, a.p, a.g, g_scale, a.m, a.v, err);
-    return adapt(backend, store->stream, &own, r->decays, r->tensor_bytes / element,
-                 store->params + r->tensor, &a, g_scale, squares, err);
+    return ranges ? u->backend->optimize(store->stream, &args, ranges, &arrays, 1, NULL, err) : 0;
 }
 
 int update_run(struct update *update, struct store *store, const struct update_step *step,
                struct err *err)
 {
     const struct optimizer_args args = args_at(update, step);
+    const struct range_arrays arrays = arrays_of(store);
+    double follow = step->step == 0 ? 1 : 1 - update->ema;
 
-    for (int i = 0; i < update->n_ranges; i++) {
-        const struct update_range *r = &update->ranges[i];
-
-        if (step_range(store, r, &args, step->g_scale,
-                       update->squares ? update->squares[i] : 0, err) < 0 ||
-            average(update, store, r, step->step, err) < 0)
-            return -1;
-    }
-    return update_stats(update, store, err);
+    if (stepping_run(&update->stepping, &args, &arrays, step->g_scale, err) < 0 ||
+        blend(update, store, update->averaged, -follow, -1, store->averages, store->params,
+              err) < 0)
+        return -1;
+    return blend(update, store, update->stats, -1, 1, store->params, store->gradients, err);
 }
 
 static int copy_ranges(const struct update *u, const struct store *store, bool averages,

@@ -5,9 +5,11 @@
 
 #include <stdbool.h>
 
+#include "train/stepping.h"
 #include "train/store.h"
 
 struct update {
+    const struct backend *backend;
     struct optimizer_args args;
     double ema;                 /* decay of store->averages; 0: there are none */
     int n_ranges;
@@ -17,29 +19,17 @@ struct update {
         int group;              /* see buckets.h */
         bool decays, counts;    /* counts: in the norm, where others have it, too */
     } *ranges;
-    double *squares;            /* [n_ranges]: see update_norms(); NULL: no step needs any */
-    int n_stats;
-    struct update_stat {
-        size_t stat, contribution, bytes;   /* offsets of what this rank steps */
-        double decay;           /* of one whole step */
-    } *stats;
+    struct stepping stepping;   /* of these */
+    struct ranges *averaged;    /* their averages, where there are any, */
+    struct ranges *stats;       /* and BatchNorm's statistics; NULL: there are none */
 };
 
-void update_init(struct update *update, const struct store *store,
-                 const struct optimizer_args *args, double ema, const struct plan *plan);
+/* Runs in the store's stream. After an error there is nothing to clear. */
+int update_init(struct update *update, const struct store *store, const struct optimizer_args *args,
+                double ema, const struct plan *plan, struct err *err);
 void update_clear(struct update *update);
-/* One optimizer's step over a whole tensor of 'n'; LARS and LAMB scale it by norms, of a tensor
- * that decays.
- *   LARS (You, Gitman, Ginsburg 2017): momentum of r (g + wd p), r = trust |p| / (|g| + wd |p|)
- *   LAMB (You et al. 2019): p -= lr |p| / |u| u, u = m' / (sqrt(v') + epsilon) + wd p, where m'
- *   and v' are Adam's moments, bias corrected
- * The ratio is 1 where one of its norms is 0.
- */
-int update_range(const struct backend *backend, struct stream *stream,
-                 const struct optimizer_args *args, bool decays, size_t n, void *p,
-                 const void *g, double g_scale, void *m, void *v, struct err *err);
 /* Of the gradients: of parameters that count, or under ZeRO-1 of all that this rank steps. */
-int update_squares(const struct update *update, const struct store *store, double *squares,
+int update_squares(struct update *update, const struct store *store, double *squares,
                    struct err *err);
 
 /* See executor_first_bad(). */
@@ -52,9 +42,8 @@ struct update_step {
     double rate;                /* what the learning rate is multiplied by */
     double g_scale;             /* and the gradients */
 };
-/* Gradients are final. For LARS and LAMB, of each range the sum of squares that its step depends
- * on into update->squares (LAMB's moments move for it); where a rank has a part of a tensor, they
- * are summed up before update_run().
+/* Gradients are final. Nothing but for LARS and LAMB: see stepping_norms(). Where a rank has a part of a
+ * tensor what is in update->stepping is summed up before update_run().
  */
 int update_norms(struct update *update, const struct store *store,
                  const struct update_step *step, struct err *err);

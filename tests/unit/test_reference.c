@@ -7,7 +7,7 @@
 #include "graph/op.h"
 #include "kernels/philox.h"
 #include "run_graph.h"
-#include "train/update.h"
+#include "train/stepping.h"
 
 static int add(struct graph *graph, enum value_kind kind, struct shape shape,
                struct batch batch)
@@ -201,11 +201,14 @@ static double two_steps(const struct optimizer_args *base)
     struct optimizer_args args = *base;
     double p = 1, g[] = { 0.5, -0.25 }, m = 0, v = 0;
     struct err err = { 0 };
+    struct ranges *one = backend->ranges_new(NULL, &(struct range){ .n = 1, .decay = 1 }, 1, &err);
 
     args.dtype = DTYPE_F64;
     for (args.step = 1; args.step <= 2; args.step++)
-        assert_int_equal(backend->optimize(NULL, &args, 1, &p, &g[args.step - 1], 2, &m, &v,
-                                           &err), 0);
+        assert_int_equal(backend->optimize(NULL, &args, one,
+                                           &(struct range_arrays){ &p, &g[args.step - 1], &m, &v },
+                                           2, NULL, &err), 0);
+    backend->ranges_free(one);
     return p;
 }
 
@@ -248,12 +251,18 @@ static void adaptive_step(const struct optimizer_args *args, bool decays, double
 {
     const double g[2] = { 0.15, 0.2 };
     double m[2] = { 0 }, v[2] = { 0 };
+    const struct range range = { .n = 2, .decay = decays ? 1 : 0 }, tensor = { .n = decays ? 2 : 0 };
+    const struct range_arrays arrays = { p, g, m, v };
+    struct stepping s;
     struct err err = { 0 };
 
     p[0] = 3;
     p[1] = 4;
-    assert_int_equal(update_range(backend_find("reference"), NULL, args, decays, 2, p, g, 2, m,
-                                  v, &err), 0);
+    assert_int_equal(stepping_init(&s, backend_find("reference"), NULL, NULL, 1, &range, &tensor,
+                                   &err), 0);
+    assert_int_equal(stepping_norms(&s, args, &arrays, 2, &err), 0);
+    assert_int_equal(stepping_run(&s, args, &arrays, 2, &err), 0);
+    stepping_clear(&s);
 }
 
 /* By hand: |p| = 5, |g| = 0.5. */
