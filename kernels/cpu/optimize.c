@@ -133,6 +133,7 @@ static double sum_pieces(struct device *device, struct flat *f,
         if (f->m)
             f->p += done, f->m += done, f->v += done;
     }
+    f->partial = NULL;
     return total;
 }
 
