@@ -2,6 +2,7 @@
 #include "topology/model.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,7 +179,7 @@ static void add_gpus(struct cluster *cluster, const struct topo_node *node, int 
 
 struct model_gpu model_gpu(const struct topo_node *node, int gpu)
 {
-    struct model_gpu g = { -1, 0, PCIE_BANDWIDTH, ORIGIN_TABLE, ORIGIN_TABLE };
+    struct model_gpu g = { "", 0, PCIE_BANDWIDTH, ORIGIN_TABLE, ORIGIN_TABLE };
     int *island;
 
     if (gpu < 0)
@@ -186,7 +187,7 @@ struct model_gpu model_gpu(const struct topo_node *node, int gpu)
     island = mem_new((size_t)node->n_gpus, sizeof(int));
     find_islands(node, island);
     if (members(island, node->n_gpus, island[gpu]) > 1)
-        g.island = island[gpu];
+        snprintf(g.island, sizeof(g.island), "%s", node->gpus[island[gpu]].address);
     g.nvlink = nvlink_bandwidth(node, gpu);
     g.nvlink_origin = g.nvlink > 0 ? ORIGIN_REPORTED : ORIGIN_TABLE;
     if (g.nvlink <= 0)
@@ -213,10 +214,10 @@ static void add_rank(struct cluster *cluster, const struct cluster_device *devic
 
 /* Those of a node from 'first' on that are on the island of that one. */
 static void add_ranks_of(struct cluster *cluster, const struct cluster *ranks, int first, int last,
-                         const struct model_gpu *gpus, int parent)
+                         const struct model_gpu *gpus, int number, int parent)
 {
     const struct model_gpu *of = &gpus[ranks->devices[first].rank];
-    char *name = mem_printf("island%d", of->island);
+    char *name = mem_printf("island%d", number);
     int place = cluster_add_place(cluster, CLUSTER_ISLAND, name, parent, INFINITY);
     enum origin origin = ORIGIN_REPORTED;
     double out = 0;
@@ -225,7 +226,7 @@ static void add_ranks_of(struct cluster *cluster, const struct cluster *ranks, i
     for (int d = first; d < last; d++) {
         const struct model_gpu *g = &gpus[ranks->devices[d].rank];
 
-        if (g->island != of->island)
+        if (strcmp(g->island, of->island) != 0)
             continue;
         out += g->pcie;
         origin = g->pcie_origin == ORIGIN_TABLE ? ORIGIN_TABLE : origin;
@@ -240,12 +241,14 @@ static void add_ranks_of(struct cluster *cluster, const struct cluster *ranks, i
 static void add_node_ranks(struct cluster *cluster, const struct cluster *ranks, int first, int last,
                            const struct model_gpu *gpus, int place)
 {
+    int islands = 0;
+
     for (int d = first; d < last; d++) {
         const struct model_gpu *g = &gpus[ranks->devices[d].rank];
         int before = 0, all = 0;
 
-        for (int e = first; e < last && g->island >= 0; e++) {
-            bool same = gpus[ranks->devices[e].rank].island == g->island;
+        for (int e = first; e < last && g->island[0]; e++) {
+            bool same = strcmp(gpus[ranks->devices[e].rank].island, g->island) == 0;
 
             before += same && e < d;
             all += same;
@@ -253,7 +256,7 @@ static void add_node_ranks(struct cluster *cluster, const struct cluster *ranks,
         if (all < 2)
             add_rank(cluster, &ranks->devices[d], place, g->pcie, g->pcie_origin);
         else if (before == 0)
-            add_ranks_of(cluster, ranks, d, last, gpus, place);
+            add_ranks_of(cluster, ranks, d, last, gpus, islands++, place);
     }
 }
 

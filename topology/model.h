@@ -21,7 +21,7 @@ struct cluster *model_of_record(const struct topo_record *record, const char *na
 
 /* What joins a rank's GPU to others, bytes/s each way. */
 struct model_gpu {
-    int island;                 /* the first GPU of its node that NVLinks join it to; -1: none do */
+    char island[32];            /* address of the first GPU of those that NVLinks join; "": none do */
     double nvlink, pcie;
     enum origin nvlink_origin, pcie_origin;
 };

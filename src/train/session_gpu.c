@@ -124,7 +124,7 @@ static struct gpu_facts own_facts(const struct session *s)
 
     facts.wires = model_gpu(s->node, facts.names.index);
     if (s->settings.nccl == NCCL_NOWHERE)
-        facts.wires.island = -1;        /* hosts take no NVLink */
+        facts.wires.island[0] = '\0';   /* hosts take no NVLink */
     /* "NVIDIA H200, sm_90, CUDA 13.0": what follows is not the kind. */
     snprintf(facts.kind, sizeof(facts.kind), "%.*s", (int)strcspn(name, ","), name);
     return facts;

@@ -253,8 +253,8 @@ static void ranks_are_on_the_islands_of_their_gpus(void **state)
 /* Ranks 0 to 3 have GPUs of two islands in turn, 4 is alone on its, 5's is not known. */
 static void gpus_of_other_islands_and_lone_ones_are_apart(void **state)
 {
-    static const struct model_gpu near = { 0, 40e9, 16e9, ORIGIN_REPORTED, ORIGIN_REPORTED };
-    static const struct model_gpu far = { 2, 20e9, 12e9, ORIGIN_REPORTED, ORIGIN_TABLE };
+    static const struct model_gpu near = { "0000:06:00.0", 40e9, 16e9, ORIGIN_REPORTED, ORIGIN_REPORTED };
+    static const struct model_gpu far = { "0000:86:00.0", 20e9, 12e9, ORIGIN_REPORTED, ORIGIN_TABLE };
     const struct model_gpu gpus[] = { near, far, near, far, near, model_gpu(NULL, -1) };
     struct cluster *hosts = cluster_new("test"), *tree;
     struct err err = { 0 };
