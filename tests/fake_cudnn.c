@@ -372,27 +372,43 @@ static int64_t plane(const struct tensor *t)
     return elements(t) / t->dim[0] / t->dim[1];
 }
 
+/* A position of the window at an output: where it is in planes of x, w and y. */
+struct place {
+    int64_t x, w, y;
+};
+
+static struct place *list_places(const struct convolution *c, int64_t *n)
+{
+    int64_t outs = plane(&c->y), taps = plane(&c->w), at[3];
+    struct place *places = malloc((size_t)(outs * taps) * sizeof(*places));
+
+    *n = 0;
+    for (int64_t out = 0; out < outs; out++)
+        for (int64_t tap = 0; tap < taps; tap++)
+            if (find_place(c, out, tap, at))
+                places[(*n)++] = (struct place){ at[0], at[1], at[2] };
+    return places;
+}
+
 /* All that one plane of w has to do with one image. */
-static void add_plane(const struct convolution *c, int64_t n, int64_t o, int64_t i, double *sum)
+static void add_plane(const struct convolution *c, const struct place *places, int64_t n_places,
+                      int64_t n, int64_t o, int64_t i, double *sum)
 {
     int64_t group = o / (c->w.dim[0] / c->groups), channel = group * c->w.dim[1] + i;
     int64_t x = n * c->x.stride[0] + channel * c->x.stride[1];
     int64_t w = o * c->w.stride[0] + i * c->w.stride[1];
     int64_t y = n * c->y.stride[0] + o * c->y.stride[1];
+    const double *here_x = c->here[0], *here_w = c->here[1], *here_y = c->here[2];
 
-    for (int64_t out = 0; out < plane(&c->y); out++)
-        for (int64_t tap = 0; tap < plane(&c->w); tap++) {
-            int64_t at[3];
-
-            if (!find_place(c, out, tap, at))
-                continue;
-            if (c->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)
-                sum[y + at[2]] += c->here[0][x + at[0]] * c->here[1][w + at[1]];
-            else if (c->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR)
-                sum[x + at[0]] += c->here[2][y + at[2]] * c->here[1][w + at[1]];
-            else
-                sum[w + at[1]] += c->here[0][x + at[0]] * c->here[2][y + at[2]];
-        }
+    if (c->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)
+        for (const struct place *p = places; p < places + n_places; p++)
+            sum[y + p->y] += here_x[x + p->x] * here_w[w + p->w];
+    else if (c->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR)
+        for (const struct place *p = places; p < places + n_places; p++)
+            sum[x + p->x] += here_y[y + p->y] * here_w[w + p->w];
+    else
+        for (const struct place *p = places; p < places + n_places; p++)
+            sum[w + p->w] += here_x[x + p->x] * here_y[y + p->y];
 }
 
 static double *load(const struct tensor *t, const void *at)
@@ -422,7 +438,8 @@ static void run_convolution(void *argument)
     int result = c->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR         ? 2
                  : c->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ? 0
                                                                                            : 1;
-    int64_t size = elements(tensors[result]);
+    int64_t size = elements(tensors[result]), n_places;
+    struct place *places = list_places(c, &n_places);
     double *sum = calloc((size_t)size, sizeof(*sum));
 
     memset(c->workspace, 0xff, (size_t)WORKSPACE);
@@ -431,12 +448,13 @@ static void run_convolution(void *argument)
     for (int64_t n = 0; n < c->x.dim[0]; n++)
         for (int64_t o = 0; o < c->w.dim[0]; o++)
             for (int64_t i = 0; i < c->w.dim[1]; i++)
-                add_plane(c, n, o, i, sum);
+                add_plane(c, places, n_places, n, o, i, sum);
     for (int64_t i = 0; i < size; i++)
         put(tensors[result], c->at[result], i,
             (double)c->alpha * sum[i] + (c->beta != 0 ? (double)c->beta * c->here[result][i] : 0));
     for (int i = 0; i < 3; i++)
         free(c->here[i]);
+    free(places);
     free(sum);
 }
 
