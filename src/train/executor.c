@@ -94,19 +94,36 @@ static int feed_one(struct executor *e, const void *from, void *to, size_t bytes
     return from == e->staging ? e->backend->stream_sync(e->lanes.in, err) : 0;
 }
 
-/* What was read ahead goes back when it is copied: before more of it is taken. */
-static int give_back(struct executor *e, struct err *err)
+/* NULL: all is done when it is handed over. */
+static int record(struct event *event, const struct executor *e, struct err *err)
 {
-    bool done = !e->lender;
+    return event ? e->backend->event_record(event, e->stream, err) : 0;
+}
 
+/* However long it takes: that it is done is progress, after which the next one is asked for eagerly. */
+static int wait_for(struct event *event, const struct executor *e, struct err *err)
+{
+    bool done = false;
+
+    if (!event)
+        return 0;
     while (!done) {
-        if (e->backend->event_done(e->fed, &done, err) < 0)
+        if (e->backend->event_done(event, &done, err) < 0)
             return -1;
         if (!done)
             comm_idle(e->options.comm);
     }
-    if (e->lender)
-        prefetch_release(e->lender);
+    return comm_asked(e->options.comm, true, err);
+}
+
+/* What was read ahead goes back when it is copied: before more of it is taken. */
+static int give_back(struct executor *e, struct err *err)
+{
+    if (!e->lender)
+        return 0;
+    if (wait_for(e->fed, e, err) < 0)
+        return -1;
+    prefetch_release(e->lender);
     e->lender = NULL;
     return 0;
 }
@@ -306,7 +323,7 @@ static int forward(struct executor *e, const struct batch_args *args, int micro,
         read_scalar(e, e->compiled->graph->correct, slot, at + 1, err) < 0)
         return -1;
     result->compute += trace_clock() - start;
-    return lanes_end_use(&e->lanes, slot, err);
+    return record(e->scored[args->version], e, err) < 0 ? -1 : lanes_end_use(&e->lanes, slot, err);
 }
 
 static double scalar(const struct executor *e, int at)
@@ -330,14 +347,16 @@ void executor_begin(struct executor *executor)
     memset(executor->started, 0, sizeof(executor->started));
 }
 
-static int put_scalar(struct executor *e, double value, void *to, struct err *err)
+/* From the i-th place of what is sent, which the batch before last, with this version, has ended with. */
+static int put_scalar(struct executor *e, int i, double value, void *to, struct err *err)
 {
     size_t bytes = dtype_size(e->compiled->graph->real);
     float single = (float)value;
-    const void *from = bytes == sizeof(float) ? (const void *)&single : &value;
+    char *from = e->sent + (size_t)i * sizeof(double);
 
-    return e->backend->copy(e->stream, to, bytes, from, bytes, bytes, 1, err) < 0
-               ? -1 : e->backend->stream_sync(e->stream, err);
+    touch_host(e, from, bytes, true);
+    memcpy(from, bytes == sizeof(float) ? (const void *)&single : &value, bytes);
+    return e->backend->copy(e->stream, to, bytes, from, bytes, bytes, 1, err);
 }
 
 int executor_scale_loss(struct executor *executor, double factor, int version, struct err *err)
@@ -349,7 +368,7 @@ int executor_scale_loss(struct executor *executor, double factor, int version, s
     if (!to || e->factors[version] == factor)
         return 0;
     e->factors[version] = factor;
-    return put_scalar(e, factor, to, err);
+    return put_scalar(e, 2 * version + 1, factor, to, err);
 }
 
 int executor_start(struct executor *executor, const struct batch_args *args, bool training,
@@ -369,7 +388,7 @@ int executor_start(struct executor *executor, const struct batch_args *args, boo
                           err) < 0)
             return -1;
     }
-    return put_scalar(e, args->weight_sum,
+    return put_scalar(e, 2 * args->version, args->weight_sum,
                       e->store.weight_sum + args->version * MEMORY_SCALARS, err);
 }
 
@@ -393,15 +412,33 @@ int executor_reduce(struct executor *executor, const struct batch_args *args,
     return 0;
 }
 
+static bool counts_squares(const struct executor *e)
+{
+    const struct placement *place = e->options.placement;
+
+    return (place->pipeline == 0 && place->replica == 0) || e->compiled->sharded;
+}
+
+int executor_sum(struct executor *executor, struct err *err)
+{
+    struct executor *e = executor;
+
+    if (!counts_squares(e))
+        return 0;
+    return update_sum(&e->update, &e->store, err) < 0 ? -1 : record(e->summed, e, err);
+}
+
 int executor_squares(struct executor *executor, double *squares, struct err *err)
 {
-    const struct placement *place = executor->options.placement;
-    bool first = place->pipeline == 0 && place->replica == 0;
+    struct executor *e = executor;
 
     *squares = 0;
-    if (!first && !executor->compiled->sharded)
+    if (!counts_squares(e))
         return 0;
-    return update_squares(&executor->update, &executor->store, squares, err);
+    if (wait_for(e->summed, e, err) < 0)
+        return -1;
+    *squares = update_squares(&e->update);
+    return 0;
 }
 
 int executor_first_bad(struct executor *executor, int *order, const char **name, struct err *err)
@@ -422,15 +459,17 @@ int executor_skip(struct executor *executor, struct err *err)
 static int sum_norms(struct executor *e, struct err *err)
 {
     struct update *u = &e->update;
+    double *shares;
 
     if (!e->compiled->sharded || !u->stepping.tensors)
         return 0;
-    if (stepping_take(&u->stepping, err) < 0)
+    if (stepping_take(&u->stepping, err) < 0 || e->backend->stream_sync(e->stream, err) < 0)
         return -1;
+    shares = stepping_shares(&u->stepping);
     for (int i = 0, end; i < u->n_ranges; i = end) {
         for (end = i + 1; end < u->n_ranges && u->ranges[end].group == u->ranges[i].group;)
             end++;
-        if (reduce_numbers(&e->reduce, u->ranges[i].group, u->stepping.host + i, end - i, err) < 0)
+        if (reduce_numbers(&e->reduce, u->ranges[i].group, shares + i, end - i, err) < 0)
             return -1;
     }
     return stepping_put(&u->stepping, err);
@@ -543,7 +582,7 @@ int executor_finish(struct executor *executor, const struct batch_args *args,
     struct executor *e = executor;
 
     if (passage_settle_all(*e->options.passages, err) < 0 ||
-        e->backend->stream_sync(e->stream, err) < 0 || give_back(e, err) < 0 ||
+        wait_for(e->scored[args->version], e, err) < 0 || give_back(e, err) < 0 ||
         stamps_read(&e->stamps, err) < 0)
         return -1;
     for (int m = 0; m < micro_batches(e); m++) {
@@ -561,7 +600,7 @@ int executor_loss(struct executor *executor, const struct batch_args *args, doub
     *loss = 0;
     if (!e->has_loss)
         return 0;
-    if (e->backend->stream_sync(e->stream, err) < 0)
+    if (wait_for(e->scored[args->version], e, err) < 0)
         return -1;
     for (int m = 0; m < micro_batches(e); m++)
         *loss += scalar(e, scalar_at(e, args, m));

@@ -98,9 +98,11 @@ int executor_evaluate(struct executor *executor, const struct batch_args *args, 
 /* Wait until the replicas' gradients are summed. */
 int executor_reduce(struct executor *executor, const struct batch_args *args,
                     struct batch_result *result, struct err *err);
-/* Of the gradients that count here: the stage's of its first replica; all, each its slices, under
- * ZeRO-1.
+/* Squares of the gradients that count here are to be summed up: the stage's of its first replica; all,
+ * each its slices, under ZeRO-1. And what they have come to, for which it waits; what is handed over in
+ * between need not be done then.
  */
+int executor_sum(struct executor *executor, struct err *err);
 int executor_squares(struct executor *executor, double *squares, struct err *err);
 /* Of the gradients that count here the first one, as they became final, that is not finite: how
  * manieth it is, and its parameter's name; -1: all are.
@@ -113,7 +115,7 @@ int executor_loss(struct executor *executor, const struct batch_args *args, doub
 int executor_skip(struct executor *executor, struct err *err);
 /* The optimizer's step, and P. */
 int executor_update(struct executor *executor, const struct update_step *step, struct err *err);
-/* End a batch: add what it lost, and what it had right. */
+/* End a batch, whose update may still be under way: add what it lost, and what it had right. */
 int executor_finish(struct executor *executor, const struct batch_args *args,
                     struct batch_result *result, struct err *err);
 

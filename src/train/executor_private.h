@@ -35,9 +35,12 @@ struct executor {
     struct reduce reduce;
     struct update update;
     struct event *fed;                  /* inputs are copied; NULL: they always are */
+    struct event *scored[SCHEDULE_VERSIONS];    /* and so are the scalars of a batch; */
+    struct event *summed;               /* and squares of gradients */
     struct prefetch *lender;            /* of inputs that may still be copied; NULL: of none */
     char *staging;                      /* one input of one share */
     char *scalars;                      /* [versions][micro-batches]: loss and correct */
+    char *sent;                         /* [versions]: divisor and factor, on their way there */
     bool has_loss, has_correct;
     int last[TAPE_COUNT];               /* index of the last instruction that runs it */
     bool started[TAPE_COUNT];           /* has a backward tape run in this step? */

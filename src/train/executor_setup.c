@@ -170,6 +170,27 @@ static int check_tags(const struct executor *e, struct err *err)
     return 0;
 }
 
+static int make_events(struct executor *e, struct err *err)
+{
+    struct event **events[] = { &e->fed, &e->summed, &e->scored[0], &e->scored[1] };
+
+    for (int i = 0; i < 2 + e->store.n_versions; i++) {
+        *events[i] = e->backend->event_new(e->options.device, err);
+        if (!*events[i])
+            return -1;
+    }
+    return 0;
+}
+
+static void free_events(struct executor *e)
+{
+    struct event *events[] = { e->fed, e->summed, e->scored[0], e->scored[1] };
+
+    for (int i = 0; i < 4; i++)
+        if (events[i])
+            e->backend->event_free(events[i]);
+}
+
 static int set_up(struct executor *e, struct err *err)
 {
     const struct executor_options *o = &e->options;
@@ -205,8 +226,7 @@ static int set_up(struct executor *e, struct err *err)
     if (make_passages(e, err) < 0)
         return -1;
     read_list(e);
-    e->fed = e->backend->separate ? e->backend->event_new(o->device, err) : NULL;
-    if (e->backend->separate && !e->fed)
+    if (e->backend->separate && make_events(e, err) < 0)
         return -1;
     e->staging = e->backend->alloc_aside(o->device, staging_bytes(e->compiled), true, err);
     if (!e->staging)
@@ -214,6 +234,10 @@ static int set_up(struct executor *e, struct err *err)
     e->scalars = e->backend->alloc_aside(
         o->device, (size_t)(e->store.n_versions * micro_batches(e)) * 2 * sizeof(double), true, err);
     if (!e->scalars)
+        return -1;
+    e->sent = e->backend->alloc_aside(o->device, (size_t)e->store.n_versions * 2 * sizeof(double),
+                                      true, err);
+    if (!e->sent)
         return -1;
     e->has_loss = runs_here(e, e->compiled->graph->loss);
     e->has_correct = runs_here(e, e->compiled->graph->correct);
@@ -289,8 +313,7 @@ void executor_free(struct executor *executor)
     }
     routes_clear(&e->routes);
     store_clear(&e->store);
-    if (e->fed)
-        e->backend->event_free(e->fed);
+    free_events(e);
     stamps_clear(&e->stamps);
     lanes_clear(&e->lanes);
     if (e->new_states)
@@ -304,6 +327,8 @@ void executor_free(struct executor *executor)
         e->backend->release_aside(e->options.device, e->staging, true);
     if (e->scalars)
         e->backend->release_aside(e->options.device, e->scalars, true);
+    if (e->sent)
+        e->backend->release_aside(e->options.device, e->sent, true);
     free(e);
 }
 

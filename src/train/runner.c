@@ -210,6 +210,33 @@ static bool overflows(struct runner *r, const double sums[2], struct batch_resul
     return skip;
 }
 
+static bool looks(const struct runner *r)
+{
+    return r->guard.policy != GUARD_IGNORE || needs_sums(r);
+}
+
+static int sum_all(struct runner *r, struct err *err)
+{
+    for (int c = 0; c < r->n && looks(r); c++)
+        if (executor_sum(r->executors[c], err) < 0)
+            return -1;
+    return 0;
+}
+
+/* What no step depends on is looked at when the update has been handed over. */
+static int look_back(struct runner *r, const struct batch_args *args, struct batch_result *result,
+                     struct err *err)
+{
+    double here[2];
+
+    if (!looks(r) || needs_sums(r))
+        return 0;
+    if (sum_here(r, args, here, err) < 0 || find_bad(r, args->step, here, err) < 0)
+        return -1;
+    result->bad = guard_found(&r->guard, args->step) != NULL;
+    return 0;
+}
+
 /* Before the step: what gradients are multiplied by, and whether it is not to be taken, which all
  * ranks find alike.
  */
@@ -217,26 +244,27 @@ static int weigh(struct runner *r, const struct batch_args *args, struct batch_r
                  double *scale, bool *skip, struct err *err)
 {
     double here[2], sums[2], start = trace_clock();
-    bool shared = needs_sums(r), ignores = r->guard.policy == GUARD_IGNORE;
+    bool ignores = r->guard.policy == GUARD_IGNORE;
 
     *scale = loss_scale_inverse(&r->scale);
     *skip = false;
-    if (ignores && !shared)
+    if (sum_all(r, err) < 0)
+        return -1;
+    if (!needs_sums(r))
         return 0;
     if (sum_here(r, args, here, err) < 0)
         return -1;
     memcpy(sums, here, sizeof(sums));
     result->compute += trace_clock() - start;
-    if (shared && sum_up(r, sums, result, err) < 0)
+    if (sum_up(r, sums, result, err) < 0)
         return -1;
-    if (shared)
-        *scale *= clip(r, sums[0], &result->norm);
+    *scale *= clip(r, sums[0], &result->norm);
     *skip = overflows(r, sums, result);
     if (*skip)
         return 0;
     if (!ignores && find_bad(r, args->step, here, err) < 0)
         return -1;
-    *skip = shared && !ignores && guard_judge(&r->guard, args->step, sums[0], sums[1]);
+    *skip = !ignores && guard_judge(&r->guard, args->step, sums[0], sums[1]);
     result->bad = guard_found(&r->guard, args->step) != NULL;
     return 0;
 }
@@ -417,7 +445,7 @@ int runner_step(struct runner *runner, const struct batch_args *args,
         if ((next || !of_next) && run_traced(r, of_next ? &ahead : &this, i, result, err) < 0)
             return -1;
     }
-    return finish(r, &this, result, err);
+    return finish(r, &this, result, err) < 0 ? -1 : look_back(r, &this, result, err);
 }
 
 static int evaluate(struct runner *r, const struct batch_args *args, bool ahead,

@@ -17,7 +17,7 @@ static int make_all(struct stepping *s, const struct range *ranges, const struct
     s->sums = s->backend->alloc_aside(s->device, 2 * bytes, false, err);
     if (!s->sums)
         return -1;
-    s->host = s->backend->alloc_aside(s->device, bytes, true, err);
+    s->host = s->backend->alloc_aside(s->device, 2 * bytes, true, err);
     if (!s->host)
         return -1;
     s->tensors = tensors ? s->backend->ranges_new(s->stream, tensors, s->n, err) : NULL;
@@ -50,42 +50,54 @@ void stepping_clear(struct stepping *stepping)
     *s = (struct stepping){ 0 };
 }
 
-static void touch(const struct stepping *s, bool writes)
+static size_t bytes_of(const struct stepping *s)
+{
+    return (size_t)s->n * sizeof(double);
+}
+
+static void touch(const struct stepping *s, double *numbers, bool writes)
 {
     if (s->backend->host_touches)
-        s->backend->host_touches(s->device, s->host, (size_t)s->n * sizeof(double), writes);
+        s->backend->host_touches(s->device, numbers, bytes_of(s), writes);
 }
 
-int stepping_take(struct stepping *stepping, struct err *err)
+static int copy(const struct stepping *s, double *to, const double *from, struct err *err)
 {
-    struct stepping *s = stepping;
-    size_t bytes = (size_t)s->n * sizeof(double);
+    size_t bytes = bytes_of(s);
 
-    if (s->n == 0)
-        return 0;
-    if (s->backend->copy(s->stream, s->host, bytes, s->sums, bytes, bytes, 1, err) < 0 ||
-        s->backend->stream_sync(s->stream, err) < 0)
-        return -1;
-    touch(s, false);
-    return 0;
+    return s->backend->copy(s->stream, to, bytes, from, bytes, bytes, 1, err);
 }
 
-int stepping_put(struct stepping *stepping, struct err *err)
-{
-    struct stepping *s = stepping;
-    size_t bytes = (size_t)s->n * sizeof(double);
-
-    touch(s, true);
-    return s->backend->copy(s->stream, s->sums, bytes, s->host, bytes, bytes, 1, err);
-}
-
-int stepping_squares(struct stepping *stepping, enum dtype dtype, const void *g, struct err *err)
+int stepping_sum(struct stepping *stepping, enum dtype dtype, const void *g, struct err *err)
 {
     struct stepping *s = stepping;
 
     return s->backend->sum_squares(s->stream, s->ranges, dtype, g, s->sums, err) < 0
                ? -1
-               : stepping_take(s, err);
+               : copy(s, s->host, s->sums, err);
+}
+
+const double *stepping_squares(const struct stepping *stepping)
+{
+    touch(stepping, stepping->host, false);
+    return stepping->host;
+}
+
+int stepping_take(struct stepping *stepping, struct err *err)
+{
+    return copy(stepping, stepping->host + stepping->n, stepping->sums, err);
+}
+
+double *stepping_shares(const struct stepping *stepping)
+{
+    touch(stepping, stepping->host + stepping->n, false);
+    return stepping->host + stepping->n;
+}
+
+int stepping_put(struct stepping *stepping, struct err *err)
+{
+    touch(stepping, stepping->host + stepping->n, true);
+    return copy(stepping, stepping->sums, stepping->host + stepping->n, err);
 }
 
 int stepping_norms(struct stepping *stepping, const struct optimizer_args *args,

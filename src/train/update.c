@@ -201,16 +201,20 @@ void update_clear(struct update *update)
     *update = (struct update){ 0 };
 }
 
-int update_squares(struct update *update, const struct store *store, double *squares,
-                   struct err *err)
+int update_sum(struct update *update, const struct store *store, struct err *err)
 {
-    *squares = 0;
-    if (stepping_squares(&update->stepping, update->args.dtype, store->gradients, err) < 0)
-        return -1;
+    return stepping_sum(&update->stepping, update->args.dtype, store->gradients, err);
+}
+
+double update_squares(const struct update *update)
+{
+    const double *sums = stepping_squares(&update->stepping);
+    double squares = 0;
+
     for (int i = 0; i < update->n_ranges; i++)
         if (update->ranges[i].counts)
-            *squares += update->stepping.host[i];
-    return 0;
+            squares += sums[i];
+    return squares;
 }
 
 /* Of what this rank has of each gradient. */
@@ -246,10 +250,12 @@ int update_first_bad(const struct update *update, const struct store *store, int
     free(list);
     if (bad)
         return -1;
-    bad = stepping_squares(&sums, update->args.dtype, store->gradients, err);
+    bad = stepping_sum(&sums, update->args.dtype, store->gradients, err) < 0 ||
+                  c->backend->stream_sync(store->stream, err) < 0
+              ? -1 : 0;
     *order = -1;
     for (int i = 0; i < ad->n_params && !bad && *order < 0; i++)
-        if (!isfinite(sums.host[i])) {
+        if (!isfinite(stepping_squares(&sums)[i])) {
             *order = i;
             *name = c->graph->values[ad->params[i].param].name;
         }

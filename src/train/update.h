@@ -28,9 +28,11 @@ struct update {
 int update_init(struct update *update, const struct store *store, const struct optimizer_args *args,
                 double ema, const struct plan *plan, struct err *err);
 void update_clear(struct update *update);
-/* Of the gradients: of parameters that count, or under ZeRO-1 of all that this rank steps. */
-int update_squares(struct update *update, const struct store *store, double *squares,
-                   struct err *err);
+/* Sum up squares of the gradients: of parameters that count, or under ZeRO-1 of all that this rank steps.
+ * They are known when the stream has come to it.
+ */
+int update_sum(struct update *update, const struct store *store, struct err *err);
+double update_squares(const struct update *update);
 
 /* See executor_first_bad(). */
 int update_first_bad(const struct update *update, const struct store *store, int *order,

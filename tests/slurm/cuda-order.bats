@@ -85,7 +85,8 @@ sees() {
     # It posts what is not packed, or has a buffer filled that is still unpacked.
     sees hasty-query 5 "the host reads what" $stages
     sees hasty-query 5 "reads what the host writes, and|the host writes what stream" $stages
-    sees skip-sync 22 "the host reads what|writes what the host reads" --stages 1 --micro-batches 2
+    sees hasty-query 2 "the host reads what|writes what the host reads" --stages 1 --micro-batches 2
+    sees skip-sync 22 "the host writes what stream" --stages 1 --micro-batches 2 --data-threads 0
 }
 
 @test "work that is missing, or in the wrong stream, is seen" {

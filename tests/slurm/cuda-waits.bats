@@ -63,11 +63,13 @@ per_step() {
             [ "$output" = "$wanted" ]
         done
     done <<'END'
-4 waits 3 launches:--optimizer adamw
-4 waits 3 launches:--optimizer adamw --no-decay b*
-4 waits 3 launches:--optimizer adamw --no-decay b* --clip-norm 1
-4 waits 4 launches:--optimizer momentum --no-decay b* --ema 0.9
-4 waits 7 launches:--optimizer lars --no-decay b*
-4 waits 7 launches:--optimizer lamb --no-decay b*
+0 waits 3 launches:--optimizer adamw
+0 waits 3 launches:--optimizer adamw --no-decay b*
+0 waits 3 launches:--optimizer adamw --no-decay b* --clip-norm 1
+0 waits 4 launches:--optimizer momentum --no-decay b* --ema 0.9
+0 waits 7 launches:--optimizer lars --no-decay b*
+0 waits 7 launches:--optimizer lamb --no-decay b*
+0 waits 3 launches:--optimizer adamw --schedule 2bw
+0 waits 3 launches:--optimizer adamw --clip-norm 1 --schedule 2bw
 END
 }
