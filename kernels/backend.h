@@ -115,7 +115,7 @@ struct backend {
     int (*kernel_run)(struct kernel *kernel, struct stream *stream,
                       const struct kernel_args *args, struct err *err);
 
-    /* Memory of the device, 64-byte aligned; counted, see 'peak'. */
+    /* Memory of the device, 64-byte aligned, and zeros where it is 'separate'; counted, see 'peak'. */
     void *(*alloc)(struct device *device, size_t bytes, struct err *err);
     void (*release)(struct device *device, void *memory, size_t bytes);
     /* Little things beside what is counted, zeroed: memory of the device, or of the 'host', which

@@ -5,8 +5,8 @@
  * where $TASUKI_FAKE_SEED is a number. With $TASUKI_FAKE_STRICT a GPU's memory cannot be touched but
  * by what is in streams: who does so from outside dies. Ranks of a communicator share a
  * file beside the other: what one sends the other takes out when the wire had its time. At its end a
- * process writes into $TASUKI_FAKE_COUNT how often it waited for a stream, and handed one a kernel, not
- * in a graph.
+ * process writes into $TASUKI_FAKE_COUNT how often it waited for a stream, handed one a kernel, not in a
+ * graph, and was given memory of a GPU.
  */
 #include "config.h"
 
@@ -672,7 +672,7 @@ static void write_counts(const char *path)
 
     if (!file)
         return;
-    fprintf(file, "syncs %ld launches %ld\n", n_syncs, n_launches);
+    fprintf(file, "syncs %ld launches %ld mallocs %ld\n", n_syncs, n_launches, fake_mallocs);
     fclose(file);
 }
 

@@ -133,9 +133,12 @@ bool fake_on_gpu(const void *data, size_t bytes)
     return fake_lies(data, bytes, false);
 }
 
+long fake_mallocs;
+
 cudaError_t cudaMalloc(void **data, size_t size)
 {
     MAY_FAIL(cudaError_t);
+    fake_mallocs++;
     return allocate(data, size, false);
 }
 

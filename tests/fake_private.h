@@ -128,6 +128,7 @@ struct CUstream_st *fake_other_stream(struct CUstream_st *stream);
 const char *fake_kernel_name(const struct kernel *kernel);
 
 /* fake_memory.c */
+__attribute__((visibility("hidden"))) extern long fake_mallocs;
 bool fake_is_strict(void);
 void fake_open_arena(bool open);
 /* Are these bytes on the GPU, or pinned on the host? */

@@ -12,7 +12,7 @@
 
 /* Where a saved tensor goes; the same one may go to several places. */
 struct target {
-    const struct store *store;
+    struct store *store;
     struct owned_tensor tensor;
     int saved;
 };
@@ -29,7 +29,7 @@ struct loading {
     struct source *sources;     /* of each range */
 };
 
-static int add_target(struct loading *l, const struct store *store,
+static int add_target(struct loading *l, struct store *store,
                       const struct owned_tensor *tensor, struct err *err)
 {
     const struct checkpoint *c = l->checkpoint;
@@ -47,7 +47,7 @@ static int add_target(struct loading *l, const struct store *store,
     return 0;
 }
 
-static int add_store(struct loading *l, const struct store *store, struct err *err)
+static int add_store(struct loading *l, struct store *store, struct err *err)
 {
     struct owned_tensor *list;
     int n = owned_list(store, &list), bad = 0;
@@ -166,6 +166,8 @@ int checkpoint_load(const struct checkpoint *checkpoint, int n, struct store *co
     for (int i = 0; i < n && !failed; i++)
         failed = add_store(&l, stores[i], err) < 0;
     bad = run(&l, comm, failed, err);
+    for (int i = 0; i < n && !bad; i++)
+        bad = store_arrive(stores[i], err);
     free(l.targets);
     free(l.sources);
     return bad;

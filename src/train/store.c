@@ -5,8 +5,9 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "scheduler/layout.h"
 
-/* Every block is freed with the size that it was asked for. */
+/* One behind the other in the arena, but for those of the host. */
 struct block {
     char **memory;
     size_t bytes;
@@ -14,7 +15,6 @@ struct block {
 };
 
 #define MAX_BLOCKS 16
-#define PIECE_BYTES ((size_t)1 << 20)
 
 static int list_blocks(struct store *s, struct block blocks[MAX_BLOCKS])
 {
@@ -41,7 +41,18 @@ static int list_blocks(struct store *s, struct block blocks[MAX_BLOCKS])
     return n;
 }
 
-static int alloc_block(const struct store *s, const struct block *block, struct err *err)
+static int make_arena(struct store *s, const struct block *blocks, int n, struct err *err)
+{
+    for (int i = 0; i < n; i++)
+        s->arena_bytes += blocks[i].host ? 0 : layout_aligned(blocks[i].bytes);
+    s->arena = s->compiled->backend->alloc(s->device, s->arena_bytes, err);
+    return s->arena ? 0 : -1;
+}
+
+/* A device's own memory is zeros. Of the host's each block is, and its pages lie where the threads
+ * are that will work on them.
+ */
+static int place_block(struct store *s, const struct block *block, size_t *at, struct err *err)
 {
     const struct backend *backend = s->compiled->backend;
 
@@ -49,18 +60,21 @@ static int alloc_block(const struct store *s, const struct block *block, struct 
         *block->memory = backend->alloc_aside(s->device, block->bytes, true, err);
         return *block->memory ? 0 : -1;
     }
-    *block->memory = backend->alloc(s->device, block->bytes, err);
-    return *block->memory ? backend->fill_zero(s->stream, *block->memory, block->bytes, err) : -1;
+    *block->memory = s->arena + *at;
+    *at += layout_aligned(block->bytes);
+    return backend->separate ? 0 : backend->fill_zero(s->stream, *block->memory, block->bytes, err);
 }
 
-static void release_block(const struct store *s, const struct block *block)
+static int place_blocks(struct store *s, const struct block *blocks, int n, struct err *err)
 {
-    const struct backend *backend = s->compiled->backend;
+    size_t at = 0;
 
-    if (*block->memory && block->host)
-        backend->release_aside(s->device, *block->memory, true);
-    else if (*block->memory)
-        backend->release(s->device, *block->memory, block->bytes);
+    if (make_arena(s, blocks, n, err) < 0)
+        return -1;
+    for (int i = 0; i < n; i++)
+        if (blocks[i].bytes > 0 && place_block(s, &blocks[i], &at, err) < 0)
+            return -1;
+    return 0;
 }
 
 int store_init(struct store *store, const struct compiled *compiled,
@@ -80,13 +94,9 @@ int store_init(struct store *store, const struct compiled *compiled,
     };
     slices_make(&store->slices, compiled, placement);
     n = list_blocks(store, blocks);
-    for (int i = 0; i < n; i++) {
-        if (blocks[i].bytes == 0)
-            continue;
-        if (alloc_block(store, &blocks[i], err) < 0) {
-            store_clear(store);
-            return -1;
-        }
+    if (place_blocks(store, blocks, n, err) < 0) {
+        store_clear(store);
+        return -1;
     }
     store->params = store->weights[store->latest];
     return 0;
@@ -101,7 +111,11 @@ void store_clear(struct store *store)
         return;
     n = list_blocks(store, blocks);
     for (int i = 0; i < n; i++)
-        release_block(store, &blocks[i]);
+        if (blocks[i].host && *blocks[i].memory)
+            store->compiled->backend->release_aside(store->device, *blocks[i].memory, true);
+    if (store->arena)
+        store->compiled->backend->release(store->device, store->arena, store->arena_bytes);
+    pieces_clear(&store->pieces);
     slices_clear(&store->slices);
     *store = (struct store){ 0 };
 }
@@ -174,23 +188,27 @@ void *store_address_at(const struct store *store, int value, int slot, int versi
     }
 }
 
+static int open_pieces(struct store *store, struct err *err)
+{
+    return pieces_init(&store->pieces, store->compiled->backend, store->device, store->stream, err);
+}
+
 /* Piece by piece: no file, and no copy of a whole value, is in memory beside what was allotted. */
 static int load_value(struct store *store, const struct initial *initial, uint64_t seed,
-                      int value, void *piece, struct err *err)
+                      int value, struct err *err)
 {
-    const struct backend *backend = store->compiled->backend;
     const struct value *v = &store->compiled->graph->values[value];
     size_t size = dtype_size(v->dtype), n = (size_t)shape_elements(&v->shape);
     size_t most = PIECE_BYTES / size;
     char *to = store_address(store, value, 0);
+    void *piece;
 
     for (size_t first = 0; to && first < n; first += most) {
-        size_t some = n - first < most ? n - first : most, bytes = some * size;
+        size_t some = n - first < most ? n - first : most;
 
-        if (initial_read(initial, seed, v, first, some, piece, err) < 0 ||
-            backend->copy(store->stream, to + first * size, bytes, piece, bytes, bytes, 1,
-                          err) < 0 ||
-            backend->stream_sync(store->stream, err) < 0)
+        if (pieces_take(&store->pieces, &piece, err) < 0 ||
+            initial_read(initial, seed, v, first, some, piece, err) < 0 ||
+            pieces_send(&store->pieces, to + first * size, some * size, err) < 0)
             return -1;
     }
     return 0;
@@ -206,34 +224,45 @@ bool store_keeps(const struct store *store, int value)
 }
 
 static int load_values(struct store *store, const struct initial *initial, uint64_t seed,
-                       void *piece, struct err *err)
+                       struct err *err)
 {
     const struct value *values = store->compiled->graph->values;
     enum dtype type;
 
     for (int v = 0; v < store->compiled->program->n_values; v++)
         if (store_keeps(store, v) && initial_find(initial, &values[v], &type) < 0 &&
-            load_value(store, initial, seed, v, piece, err) < 0)
+            load_value(store, initial, seed, v, err) < 0)
             return -1;
     return 0;
 }
 
-int store_put(const struct store *store, int value, char *to, enum dtype type, const void *data,
-              size_t n, struct err *err)
+int store_put(struct store *store, int value, char *to, enum dtype type, const void *data, size_t n,
+              struct err *err)
 {
-    const struct backend *backend = store->compiled->backend;
     enum dtype dtype = store->compiled->graph->values[value].dtype;
-    size_t bytes = n * dtype_size(dtype);
-    void *converted = mem_try(n, dtype_size(dtype), err);
-    int bad;
+    size_t size = dtype_size(dtype), most = PIECE_BYTES / size;
+    void *piece;
 
-    if (!converted)
+    if (open_pieces(store, err) < 0)
         return -1;
-    dtype_convert(type, data, dtype, converted, n);
-    bad = backend->copy(store->stream, to, bytes, converted, bytes, bytes, 1, err) < 0 ||
-          backend->stream_sync(store->stream, err) < 0;
-    free(converted);
-    return bad ? -1 : 0;
+    for (size_t first = 0; first < n; first += most) {
+        size_t some = n - first < most ? n - first : most;
+
+        if (pieces_take(&store->pieces, &piece, err) < 0)
+            return -1;
+        dtype_convert(type, (const char *)data + first * dtype_size(type), dtype, piece, some);
+        if (pieces_send(&store->pieces, to + first * size, some * size, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int store_arrive(struct store *store, struct err *err)
+{
+    if (store->compiled->backend->stream_sync(store->stream, err) < 0)
+        return -1;
+    pieces_clear(&store->pieces);
+    return 0;
 }
 
 /* Nothing is older before the first update. Constants are among what is prepared. */
@@ -245,15 +274,13 @@ int store_settle(struct store *store, struct err *err)
         (copy_latest(store, store->weights, p->param_bytes, err) < 0 ||
          copy_latest(store, store->prepared, p->prepared_bytes, err) < 0))
         return -1;
-    return 0;
+    return store_arrive(store, err);
 }
 
 int store_load(struct store *store, const struct initial *initial, uint64_t seed,
                struct err *err)
 {
-    void *piece = mem_new(PIECE_BYTES, 1);
-    int bad = load_values(store, initial, seed, piece, err);
-
-    free(piece);
-    return bad ? bad : store_settle(store, err);
+    return open_pieces(store, err) < 0 || load_values(store, initial, seed, err) < 0
+               ? -1
+               : store_settle(store, err);
 }

@@ -14,6 +14,7 @@
 
 #include "train/compile.h"
 #include "train/initial.h"
+#include "train/pieces.h"
 #include "train/slices.h"
 
 struct store {
@@ -34,9 +35,12 @@ struct store {
     char *direct;               /* messages that NCCL moves, in memory of the GPU */
     char *weight_sum;           /* the scalar that losses divide by, of each version */
     size_t buffer_bytes, direct_bytes;
+    char *arena;                /* all of these that are in memory of the device */
+    size_t arena_bytes;
+    struct pieces pieces;       /* of what is loaded, until it has settled */
 };
 
-/* Allocate everything, zeroed. The device counts it: see backend->peak(). 'placement' as in
+/* Allocate everything, zeroed, in one go but for what is in memory of the host. The device counts it: see backend->peak(). 'placement' as in
  * slices_make(). 'offload': the states lie in memory of the host that kernels reach.
  */
 int store_init(struct store *store, const struct compiled *compiled,
@@ -52,9 +56,11 @@ int store_load(struct store *store, const struct initial *initial, uint64_t seed
                struct err *err);
 /* Does the store keep what the value starts from? */
 bool store_keeps(const struct store *store, int value);
-/* 'n' elements of 'type' to its memory at 'to', in the type of 'value'. */
-int store_put(const struct store *store, int value, char *to, enum dtype type, const void *data,
+/* 'n' elements of 'type' to its memory at 'to', in the type of 'value', in order with the stream. */
+int store_put(struct store *store, int value, char *to, enum dtype type, const void *data,
               size_t n, struct err *err);
+/* Wait for what store_put() was given. */
+int store_arrive(struct store *store, struct err *err);
 /* What store_load() left for later has come. */
 int store_settle(struct store *store, struct err *err);
 

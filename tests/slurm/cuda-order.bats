@@ -76,17 +76,18 @@ sees() {
     # A message is packed before it is computed.
     sees skip-wait 17 "a copy in $stream reads what" $stages
     sees swap-wait 12 "what $stream (reads|writes), and nothing orders" $stages
-    sees skip-record 15 "waits for an event that nobody recorded" $stages
-    sees skip-record 20 "kernel_[A-Za-z_]+ in $stream reads what" $stages
-    sees swap-record 14 "what $stream (reads|writes), and nothing orders" $stages
+    sees skip-record 23 "waits for an event that nobody recorded" $stages
+    sees skip-record 28 "kernel_[A-Za-z_]+ in $stream reads what" $stages
+    sees swap-record 22 "what $stream (reads|writes), and nothing orders" $stages
 }
 
 @test "a host that does not wait is seen" {
-    # It posts what is not packed, or has a buffer filled that is still unpacked.
-    sees hasty-query 5 "the host reads what" $stages
-    sees hasty-query 5 "reads what the host writes, and|the host writes what stream" $stages
-    sees hasty-query 2 "the host reads what|writes what the host reads" --stages 1 --micro-batches 2
-    sees skip-sync 22 "the host writes what stream" --stages 1 --micro-batches 2 --data-threads 0
+    # Behind those of the first parameters, it posts what is not packed, or has a buffer filled that is still
+    # unpacked.
+    sees hasty-query 12 "the host reads what" $stages
+    sees hasty-query 12 "reads what the host writes, and|the host writes what stream" $stages
+    sees hasty-query 12 "the host reads what|writes what the host reads" --stages 1 --micro-batches 2
+    sees skip-sync 8 "the host writes what stream" --stages 1 --micro-batches 2 --data-threads 0
 }
 
 @test "work that is missing, or in the wrong stream, is seen" {

@@ -9,38 +9,40 @@ setup() {
     export TASUKI_MEASURE=none
 }
 
-# net LAYERS: $model trains a network of so many layers, each with weights and a bias.
+# net LAYERS [WIDTH]: $model trains a network of so many layers, each with weights and a bias.
 net() {
-    local i
+    local i width=${2:-8}
     {
         echo "input image float batch,1,8,8
 node Flatten image -> h0
-init w0 float 64,8
-init b0 float 8
+init w0 float 64,$width
+init b0 float $width
 node Gemm h0,w0,b0 -> h1"
         for ((i = 1; i < $1; i++)); do
-            echo "init w$i float 8,8
-init b$i float 8
+            echo "init w$i float $width,$width
+init b$i float $width
 node Gemm h$i,w$i,b$i -> h$((i + 1))"
         done
-        echo "init w float 8,10
+        echo "init w float $width,10
 node MatMul h$1,w -> y
 output y"
-    } | "$builddir/tests/make_onnx" "net$1.onnx"
-    model="net$1.onnx --data $srcdir/etc/demo/digits-train.safetensors --loss cross-entropy:y,label"
+    } | "$builddir/tests/make_onnx" "net$1-$width.onnx"
+    model="net$1-$width.onnx --data $srcdir/etc/demo/digits-train.safetensors --loss cross-entropy:y,label"
     model="$model --threads 1 -q"
-    [ -e "net$1.json" ] || "$TASUKI" profile $model --batch-size 4,8,16 -o "net$1.json"
-    model="$model --cost net$1.json --global-batch 16 --lr 0.001"
+    [ -e "net$1-$width.json" ] || "$TASUKI" profile $model --batch-size 4,8,16 -o "net$1-$width.json"
+    model="$model --cost net$1-$width.json --global-batch 16 --lr 0.001"
 }
 
-# counts STEPS OPTION...: how often a run waits for a stream, and launches a kernel that is in no graph.
+# counts STEPS OPTION...: how often a run waits for a stream, launches a kernel that is in no graph, and is
+# given memory of the GPU.
 counts() {
     local steps=$1
     shift
+    rm -f counts
     timeout -s KILL 300 env TASUKI_FAKE_COUNT="$PWD/counts" \
         LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" \
         "$TASUKI" train $model --device cuda --steps "$steps" "$@" 2>messages || cat messages >&2
-    sed -nE 's/^syncs ([0-9]+) launches ([0-9]+)$/\1 \2/p' counts
+    sed -nE 's/^syncs ([0-9]+) launches ([0-9]+) mallocs ([0-9]+)$/\1 \2 \3/p' counts
 }
 
 # per_step OPTION...: the same of one of the steps that all are alike.
@@ -72,4 +74,27 @@ per_step() {
 0 waits 3 launches:--optimizer adamw --schedule 2bw
 0 waits 3 launches:--optimizer adamw --clip-norm 1 --schedule 2bw
 END
+}
+
+@test "a stage has its memory from one allocation, whatever lies in it" {
+    local plain kept
+    net 1
+    plain=($(counts 1 --stages 1 --micro-batches 2 --optimizer sgd))
+    kept=($(counts 1 --stages 1 --micro-batches 2 --optimizer adam))
+    echo "${plain[*]}, ${kept[*]}"
+    [ "${plain[2]}" -eq "${kept[2]}" ]
+}
+
+@test "however large parameters are, loading them waits for pieces alone, and for each before it is used anew" {
+    local small large
+    ! stand_in_is_sanitized || skip "built with other sanitizers"
+    net 1
+    small=($(counts 1 --stages 1 --micro-batches 2))
+    net 1 16384
+    large=($(TASUKI_FAKE_WATCH=1 counts 1 --stages 1 --micro-batches 2))
+    echo "${small[*]}, ${large[*]}"
+    [ "${small[0]}" -eq "${large[0]}" ]
+    TASUKI_FAKE_WATCH=1 TASUKI_FAKE_MUTATE="hasty-query 1" run counts 1 --stages 1 --micro-batches 2
+    echo "$output"
+    [[ "$output" =~ (reads what the host writes|the host writes what stream [0-9]+ reads),.*" of 1048576 on the host" ]]
 }
