@@ -119,6 +119,8 @@ static int numa_of(const struct deal *d, int rank)
 {
     const struct shares_request *r = d->request;
 
+    if (r->gpus)
+        return r->gpus[rank] < 0 ? ANYWHERE : r->node->gpus[r->gpus[rank]].numa;
     if (!r->on_gpus || gpu_of(r->node, r->ranks - 1) < 0)
         return ANYWHERE;
     return r->node->gpus[gpu_of(r->node, rank)].numa;

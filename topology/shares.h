@@ -18,6 +18,7 @@ struct shares_request {
     int ranks;
     int most;                       /* cores of a share, 0: as many as there are */
     bool on_gpus;                   /* rank i computes on the i-th GPU that CUDA shows it */
+    const int *gpus;                /* or on this one of the node's, -1: none; NULL: not known */
 };
 
 struct share {

@@ -88,39 +88,74 @@ static bool are_ours(const struct shares_request *request)
     return false;
 }
 
-static void bind_to(struct topo_node *node, const struct share *share)
+static bool bind_to(const struct topo_node *node, const struct share *share)
 {
     char *text = set_text(share->n, share->pus);
     cpu_set_t set;
+    bool bound;
 
     CPU_ZERO(&set);
     for (int i = 0; i < share->n; i++)
         CPU_SET((size_t)share->pus[i], &set);
-    if (sched_setaffinity(0, sizeof(set), &set) == 0) {
+    bound = sched_setaffinity(0, sizeof(set), &set) == 0;
+    if (bound)
         log_debug("bound to CPUs %s", text);
-        memcpy(node->usable, share->pus, (size_t)share->n * sizeof(int));
-        node->n_usable = share->n;
-    } else {
+    else
         log_warning("%s: cannot be bound to CPUs %s: %s", node->host, text, strerror(errno));
-    }
     free(text);
+    return bound;
+}
+
+/* NULL: not to be bound. */
+static struct share *share_out(struct shares_request *request)
+{
+    int *cores = cores_of(request->node);
+    struct share *shares;
+
+    request->cores = cores;
+    shares = are_ours(request) ? shares_of(request) : NULL;
+    request->cores = NULL;
+    free(cores);
+    return shares;
 }
 
 void bind_rank(struct topo_node *node, int ranks, bool on_gpus)
 {
-    int rank = number_of("SLURM_LOCALID"), most = most_cores(node), *cores;
-    struct shares_request request = { .node = node, .ranks = ranks,
+    int rank = number_of("SLURM_LOCALID"), most = most_cores(node);
+    struct shares_request request = { .node = node, .ranks = ranks, .most = most,
                                       .on_gpus = on_gpus };
     struct share *shares;
 
     if (most < 0 || rank < 0 || rank >= ranks || !may_run_there(node))
         return;
-    cores = cores_of(node);
-    request.cores = cores;
-    request.most = most;
-    shares = are_ours(&request) ? shares_of(&request) : NULL;
-    if (shares)
-        bind_to(node, &shares[rank]);
-    shares_free(request.ranks, shares);
-    free(cores);
+    shares = share_out(&request);
+    if (shares && bind_to(node, &shares[rank])) {
+        memcpy(node->usable, shares[rank].pus, (size_t)shares[rank].n * sizeof(int));
+        node->n_usable = shares[rank].n;
+    }
+    shares_free(ranks, shares);
+}
+
+/* By the user, who may also have turned it off so. */
+static bool openmp_binds(void)
+{
+    static const char *const names[] = { "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
+                                         "KMP_AFFINITY" };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (getenv(names[i]))
+            return true;
+    return false;
+}
+
+void bind_thread(struct shares_request *request, int rank, int threads)
+{
+    struct share *shares;
+
+    if (openmp_binds() || !may_run_there(request->node))
+        return;
+    shares = share_out(request);
+    if (shares && shares[rank].n >= threads)
+        bind_to(request->node, &shares[rank]);
+    shares_free(request->ranks, shares);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Ranks that the launcher started bind themselves, each to its share of the node's cores.
+/* Ranks that the launcher started, or that are threads of one process, bind themselves, each to its
+ * share of the cores.
  *
  * A list of masks for srun is the same on all nodes, and Slurm takes none where a job has only
  * parts of nodes. So the launcher asks for --cpu-bind=none, by which each rank may run on all
@@ -11,6 +12,7 @@
 
 #include <stdbool.h>
 
+struct shares_request;
 struct topo_node;
 
 /* This is one of so many ranks of its node, 0: not known. Nothing where no launcher says so;
@@ -18,5 +20,10 @@ struct topo_node;
  * anything starts threads, which inherit it.
  */
 void bind_rank(struct topo_node *node, int ranks, bool on_gpus);
+/* This thread is one of the request's ranks, which share what their process may use; threads that it
+ * starts inherit that. It stays as it is where it is to have more threads than that are cores of its
+ * share, or the environment says how OpenMP binds threads (OMP_PROC_BIND, whatever it says).
+ */
+void bind_thread(struct shares_request *request, int rank, int threads);
 
 #endif

@@ -386,7 +386,8 @@ int session_open(struct session *session, const struct train_settings *settings,
         return -1;
     s->discovering = phase(s);
     if (session_open_given(s, err) < 0 || check_binding(s, err) < 0 ||
-        session_choose_gpu(s, err) < 0 || session_open_model(s, err) < 0 ||
+        session_choose_gpu(s, err) < 0 || session_bind(s, err) < 0 ||
+        session_open_model(s, err) < 0 ||
         session_find_checkpoint(s, err) < 0 || session_open_initial(s, err) < 0 ||
         session_agree(s, open_inputs(s, err) < 0 ||
                              complete_settings(s, err) < 0 ||

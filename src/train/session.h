@@ -209,6 +209,8 @@ int session_check_given(struct session *session, struct err *err);
  * scaled. To be called once plan and checkpoint have said in what they are.
  */
 void session_suit_gpus(struct session *session);
+/* Ranks of one process have cores of their own, near their GPUs. Collective. */
+int session_bind(struct session *session, struct err *err);
 /* The cluster's devices become the GPUs of the ranks, unless the cluster was given. Collective. */
 int session_use_gpus(struct session *session, struct err *err);
 

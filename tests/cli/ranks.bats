@@ -75,6 +75,40 @@ threads() {
     grep -q '"library": *"no MPI"' "$DIR/log"
 }
 
+# Sets of CPUs that threads of a run of two ranks may run on, but for those of all that this shell may.
+bound_to() {
+    local all pid
+    all=$(sed -n 's/^Cpus_allowed_list:.//p' /proc/self/status)
+    rm -f "$DIR/log"
+    TASUKI_TEST_DELAY=1:30000 "$@" "$TASUKI" train $RUN --steps 1000000 --ranks-in-process 2 \
+        --stages 2 --log "$DIR/log" 3>&- &
+    pid=$!
+    for _ in $(seq 600); do
+        grep -q '^{"step":2,' "$DIR/log" 2>/dev/null && break
+        kill -0 $pid || break
+        sleep 0.1
+    done
+    cat /proc/$pid/task/*/status | sed -n 's/^Cpus_allowed_list:.//p' | sort | uniq -c |
+        awk -v all="$all" '$2 != all { print $2 }'
+    kill -KILL $pid
+    wait $pid || true
+}
+
+@test "ranks in one process have cores of their own" {
+    [ "$(lscpu -p=CORE | grep -v '^#' | sort -u | wc -l)" -ge 2 ] && [ "$(nproc)" -ge 2 ] ||
+        skip "this machine has one core"
+    unset SLURM_CPUS_ON_NODE
+    bound_to env -u OMP_PROC_BIND -u OMP_PLACES >"$DIR/sets"
+    cat "$DIR/sets"
+    [ "$(wc -l <"$DIR/sets")" -eq 2 ]
+    # None is in both.
+    [ -z "$(while IFS=- read -r first last; do seq $first ${last:-$first}; done < <(tr , '\n' <"$DIR/sets") |
+        sort | uniq -d)" ]
+    bound_to env OMP_PROC_BIND=false >"$DIR/sets"
+    cat "$DIR/sets"
+    [ ! -s "$DIR/sets" ]
+}
+
 @test "auto is one rank where kernels run on CPUs" {
     threads auto --steps 2 --log "$DIR/auto"
     threads 1 --steps 2 --log "$DIR/1"

@@ -67,6 +67,19 @@ static void only_what_the_process_may_use_is_shared_out(void **state)
     topo_node_free(node);
 }
 
+static void ranks_are_near_the_gpus_that_they_are_said_to_have(void **state)
+{
+    static const int gpus[] = { 5, -1, 0 };
+    struct topo_node *node = machine("0-3,56-59");
+    struct shares_request request = { .node = node, .ranks = 3, .gpus = gpus };
+
+    (void)state;
+    expect(&request, "56-57 2-3 0-1");
+    request.most = 1;
+    expect(&request, "56 1 0");
+    topo_node_free(node);
+}
+
 static void a_core_goes_to_one_rank_with_all_its_threads(void **state)
 {
     static const int cores[] = { 0, 1, 2, 0, 1, 2 };
@@ -132,6 +145,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_are_even_and_of_one_numa_node_where_that_goes),
         cmocka_unit_test(only_what_the_process_may_use_is_shared_out),
+        cmocka_unit_test(ranks_are_near_the_gpus_that_they_are_said_to_have),
         cmocka_unit_test(a_core_goes_to_one_rank_with_all_its_threads),
         cmocka_unit_test(ranks_get_cores_near_their_gpu),
         cmocka_unit_test(where_a_socket_has_no_cores_left_its_gpus_take_others),
