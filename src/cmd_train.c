@@ -24,6 +24,7 @@
 #include "train/job_limit.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
+#include "train/rail.h"
 #include "train/step_facts.h"
 #include "train/trace.h"
 #include "train/train.h"
@@ -620,6 +621,9 @@ static int run(struct job *job, struct err *err)
     job->node = topo_node_discover(NULL, err);
     if (job->node)
         bind_rank(job->node, launch.local_size, computes_on_gpus(job->options));
+    /* Before MPI starts. Ranks of one process have adapters in common. */
+    if (job->node && launch.kind == LAUNCH_MPI && !option_given(job->options, "ranks-in-process"))
+        rail_choose(job->node, launch.local_size, takes_gpus(job));
     if (launch.first)
         fate_begin();
     code = job->node ? run_ranks(job, &launch, err) : (int)err->code;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Preloaded: MPI that can less than the one that is here. TASUKI_FAKE_MPI=funneled lets the main
- * thread call it and no other; TASUKI_FAKE_MPI=NUMBER has tags up to that.
+ * thread call it and no other; TASUKI_FAKE_MPI=NUMBER has tags up to that; TASUKI_FAKE_MPI=adapters
+ * says with which adapter of UCX it starts.
  */
 #include <mpi.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +17,12 @@ static const char *asked(void)
 
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
-    int code = PMPI_Init_thread(argc, argv, required, provided);
+    const char *adapters = getenv("UCX_NET_DEVICES");
+    int code;
 
+    if (strcmp(asked(), "adapters") == 0)
+        fprintf(stderr, "MPI starts with %s\n", adapters ? adapters : "all");
+    code = PMPI_Init_thread(argc, argv, required, provided);
     if (strcmp(asked(), "funneled") == 0)
         *provided = MPI_THREAD_FUNNELED;
     return code;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The cores of ranks that are threads of one process. Those of a process by itself its launcher, or
- * bind_rank(), has chosen.
+ * bind_rank(), has chosen, as rail_choose() has its adapter.
  */
 #include <stdlib.h>
 
@@ -9,6 +9,7 @@
 #include "topology/node.h"
 #include "topology/shares.h"
 #include "train/bind.h"
+#include "train/rail.h"
 #include "train/session.h"
 
 int session_bind(struct session *session, struct err *err)
@@ -25,6 +26,8 @@ int session_bind(struct session *session, struct err *err)
         place = r == s->rank ? request.ranks : place;
         gpus[request.ranks++] = gpus[r];
     }
+    if (!bad)
+        rail_tell(s->node, gpu);
     if (request.ranks > 1)
         bind_thread(&request, place, s->settings.threads);
     free(gpus);

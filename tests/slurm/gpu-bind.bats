@@ -145,6 +145,33 @@ in_step() {
     SLURM_STEP_GPUS=1 CUDA_VISIBLE_DEVICES=0 in_step $model $costs
 }
 
+# A recorded machine with 8 GPUs and 4 adapters; the stand-in of CUDA shows these GPUs, too.
+@test "MPI starts with the adapter that is nearest to a task's GPU, unless the user says which" {
+    local dgx=$srcdir/tests/data/topo/dgx1 preload=$builddir/tests/.libs/fake_mpi.so line
+    "$TASUKI" info | grep -q '^hwloc *built in' || skip "built without hwloc"
+    [ -z "$(no_mpi)" ] || skip "$(no_mpi)"
+    unset ${!UCX_*} HFI_UNIT
+    export HWLOC_XMLFILE=$dgx/hwloc.xml TASUKI_SYSFS=$PWD/sys TASUKI_FAKE_NVML=$dgx/nvml.txt
+    export TASUKI_FAKE_MPI=adapters
+    while read -r line; do
+        mkdir -p "sys/$(dirname "${line%%:*}")"
+        printf '%s\n' "${line#*:}" >>"sys/${line%%:*}"
+    done <$dgx/sys.txt
+    what="$model $costs --stages 1 --replicas 4 --dry-run -v --device cuda"
+    CUDA_VISIBLE_DEVICES=0,3,4,7 mpirun -n 4 -x LD_PRELOAD="$preload $fake" "$TASUKI" train $what 2>&1 |
+        tee out
+    [ "$(grep -o '^MPI starts with .*' out | sort | tr '\n' ' ')" = "MPI starts with mlx5_0:1 MPI starts \
+with mlx5_1:1 MPI starts with mlx5_2:1 MPI starts with mlx5_3:1 " ]
+    grep -q '^tasuki: rank 3: GPU 0000:8a:00.0, NIC mlx5_3:1 (PIX)$' out
+    CUDA_VISIBLE_DEVICES=0,3,4,7 UCX_NET_DEVICES=all mpirun -n 4 -x LD_PRELOAD="$preload $fake" \
+        "$TASUKI" train $what 2>&1 | tee out
+    [ "$(grep -c '^MPI starts with all$' out)" -eq 4 ]
+    # Tasks that are several ranks have all.
+    CUDA_VISIBLE_DEVICES=0,3,4,7 mpirun -n 4 -x LD_PRELOAD="$preload $fake" "$TASUKI" train $what \
+        --ranks-in-process 1 2>&1 | tee out
+    [ "$(grep -c '^MPI starts with all$' out)" -eq 4 ]
+}
+
 in_lab() {
     [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
     # A node's GPUs are /dev/nvidia0 to nvidia3.

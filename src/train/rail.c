@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/rail.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "topology/distance.h"
+#include "topology/node.h"
+#include "topology/shape.h"
+
+#define MOST_PUS 65535
+
+/* This task among those of its node; -1: not known. What mpirun says comes before what the step says
+ * in which it may run.
+ */
+static int local_rank(void)
+{
+    static const char *const names[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                         "SLURM_LOCALID" };
+    const char *text = NULL;
+    char *end;
+    long rank;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !text; i++)
+        text = getenv(names[i]);
+    rank = text ? strtol(text, &end, 10) : -1;
+    return text && *text && !*end && rank >= 0 && rank < 1 << 20 ? (int)rank : -1;
+}
+
+/* What is said ----------------------------------------------------------------------- */
+
+static bool has_line(const char *folder, const char *begin)
+{
+    char *path = mem_printf("%s/ucx.conf", folder), line[256];
+    FILE *file = fopen(path, "re");
+    bool found = false;
+
+    while (file && !found && fgets(line, sizeof(line), file))
+        found = strncmp(line + strspn(line, " \t"), begin, strlen(begin)) == 0;
+    if (file)
+        fclose(file);
+    free(path);
+    return found;
+}
+
+static bool is_said(void)
+{
+    static const char *const names[] = {
+        "UCX_NET_DEVICES", "UCX_MAX_RNDV_RAILS", "UCX_MAX_EAGER_RAILS", "HFI_UNIT",
+        "HFI_SELECTION_ALG", "PSM2_MULTIRAIL", "PSM2_MULTIRAIL_MAP",
+    };
+    const char *folders[] = { getenv("UCX_CONFIG_DIR"), "/etc/ucx", getenv("HOME"), "." };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (getenv(names[i]))
+            return true;
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
+        if (folders[i] && (has_line(folders[i], "UCX_NET_DEVICES") ||
+                           has_line(folders[i], "UCX_MAX_")))
+            return true;
+    return false;
+}
+
+/* Adapters --------------------------------------------------------------------------- */
+
+/* Ethernet of several adapters may be as many networks. */
+static bool is_fabric(const struct topo_nic *nic)
+{
+    return nic->hca && !topo_nic_is_down(nic) &&
+           (strcmp(nic->fabric, "InfiniBand") == 0 || strcmp(nic->fabric, "Omni-Path") == 0);
+}
+
+/* The first 8 bytes of a port's address, "fe80:0000:0000:0000"; "": not known. */
+static void read_subnet(const struct topo_nic *nic, char subnet[20])
+{
+    const char *sys = getenv("TASUKI_SYSFS");
+    char *path = mem_printf("%s/class/infiniband/%s/ports/%d/gids/0", sys && *sys ? sys : "/sys",
+                            nic->name, nic->port);
+    FILE *file = fopen(path, "re");
+
+    subnet[0] = '\0';
+    if (file && !fgets(subnet, 20, file))
+        subnet[0] = '\0';
+    if (file)
+        fclose(file);
+    free(path);
+}
+
+/* Adapters from which tasks may have one each. */
+struct rails {
+    int n, *nics;
+};
+
+/* Of several networks, or not all of one kind, a task may need more than one. */
+static bool are_alike(const struct topo_node *node, const struct rails *rails)
+{
+    char first[20], other[20];
+
+    read_subnet(&node->nics[rails->nics[0]], first);
+    for (int i = 1; i < rails->n; i++) {
+        read_subnet(&node->nics[rails->nics[i]], other);
+        if (strcmp(first, other) != 0 || strcmp(node->nics[rails->nics[0]].fabric,
+                                                node->nics[rails->nics[i]].fabric) != 0)
+            return false;
+    }
+    return true;
+}
+
+static void add(struct rails *rails, int nic)
+{
+    for (int i = 0; i < rails->n; i++)
+        if (rails->nics[i] == nic)
+            return;
+    rails->nics[rails->n++] = nic;
+}
+
+/* -1: there is none, or it is not known which is near. */
+static int nearest(const struct topo_node *node, const int *all, int gpu)
+{
+    int rail = topo_nearest_rail(node, gpu), nic = rail < 0 ? -1 : all[rail];
+
+    return nic >= 0 && is_fabric(&node->nics[nic]) &&
+                   topo_distance_nic(node, gpu, nic).near != TOPO_FAR
+               ? nic : -1;
+}
+
+/* The GPU that the task will take, -1: not known. */
+static int gpu_of(const struct topo_node *node, int rank, int tasks)
+{
+    int *shown = mem_new((size_t)node->n_gpus, sizeof(*shown)), n = 0, gpu;
+
+    for (int i = 0; i < node->n_visible; i++)
+        shown[n++] = node->visible[i];
+    for (int i = 0; node->n_visible < 0 && i < node->n_gpus; i++)
+        if (node->gpus[i].seen)
+            shown[n++] = i;
+    gpu = n == 1 ? shown[0] : n >= tasks ? shown[rank] : -1;
+    free(shown);
+    return gpu;
+}
+
+static int choose_by_gpu(const struct topo_node *node, const int *all, int rank, int tasks,
+                         struct rails *rails)
+{
+    int gpu = gpu_of(node, rank, tasks);
+
+    for (int i = 0; i < node->n_gpus; i++)
+        if (nearest(node, all, i) >= 0)
+            add(rails, nearest(node, all, i));
+    return gpu < 0 ? -1 : nearest(node, all, gpu);
+}
+
+/* The NUMA node of all cores that this task may use; -1: there is no such one. */
+static int own_numa(const struct topo_node *node)
+{
+    for (int i = 0; i < node->n_numas; i++) {
+        int n = 0, *pus = NULL, at = 0;
+
+        if (set_parse(node->numas[i].cpus, MOST_PUS, &n, &pus))
+            continue;
+        for (int j = 0; j < n; j++)
+            at += at < node->n_usable && pus[j] == node->usable[at];
+        free(pus);
+        if (at > 0)
+            return at == node->n_usable ? node->numas[i].id : -1;
+    }
+    return -1;
+}
+
+/* Those of its NUMA node tasks use in turn. */
+static int choose_by_cores(const struct topo_node *node, const int *all, int n_all, int rank,
+                           struct rails *rails)
+{
+    int numa = own_numa(node), *near = mem_new((size_t)n_all, sizeof(*near)), n = 0, nic;
+
+    for (int i = 0; i < n_all; i++) {
+        if (!is_fabric(&node->nics[all[i]]))
+            continue;
+        add(rails, all[i]);
+        if (numa >= 0 && node->nics[all[i]].numa == numa)
+            near[n++] = all[i];
+    }
+    nic = n > 0 ? near[rank % n] : -1;
+    free(near);
+    return nic;
+}
+
+static void set(const struct topo_nic *nic)
+{
+    bool omni_path = strcmp(nic->fabric, "Omni-Path") == 0;
+    const char *unit = strchr(nic->name, '_');
+    char *value = omni_path ? mem_strdup(unit ? unit + 1 : "-1")
+                            : mem_printf("%s:%d", nic->name, nic->port);
+
+    setenv(omni_path ? "HFI_UNIT" : "UCX_NET_DEVICES", value, 0);
+    free(value);
+}
+
+void rail_choose(const struct topo_node *node, int tasks, bool on_gpus)
+{
+    int rank = local_rank(), *all, n = topo_rails(node, &all), nic;
+    struct rails rails = { 0, mem_new((size_t)n, sizeof(int)) };
+
+    if (n > 1 && rank >= 0 && rank < tasks && !is_said()) {
+        nic = on_gpus ? choose_by_gpu(node, all, rank, tasks, &rails)
+                      : choose_by_cores(node, all, n, rank, &rails);
+        if (nic >= 0 && rails.n > 1 && rails.n <= tasks && are_alike(node, &rails))
+            set(&node->nics[nic]);
+    }
+    free(rails.nics);
+    free(all);
+}
+
+void rail_tell(const struct topo_node *node, int gpu)
+{
+    const char *ucx = getenv("UCX_NET_DEVICES"), *unit = getenv("HFI_UNIT");
+    char *own = ucx ? mem_strdup(ucx) : unit ? mem_printf("hfi1_%s:1", unit) : NULL;
+
+    for (int i = 0; own && i < node->n_nics; i++) {
+        const struct topo_nic *nic = &node->nics[i];
+        char *name = mem_printf("%s:%d", nic->name, nic->port), word[16];
+
+        if (strcmp(name, own) == 0 && gpu >= 0)
+            log_debug("GPU %s, NIC %s (%s)", node->gpus[gpu].address, name,
+                      topo_distance_word(topo_distance_nic(node, gpu, i), word));
+        else if (strcmp(name, own) == 0)
+            log_debug("NIC %s (NUMA node %d)", name, nic->numa);
+        free(name);
+    }
+    free(own);
+}
