@@ -160,10 +160,12 @@ struct backend {
     void (*range_pop)(struct device *device);
 
     /* For stand-ins that check who touches what; NULL where there are none. The host reads or writes
-     * memory of the host now; what memory holds when the stream comes to it is of no use.
+     * memory of the host now; what memory holds when the stream comes to it is of no use, or, of what
+     * is to 'renew', of use to whatever writes it anew alone, or some of it.
      */
     void (*host_touches)(struct device *device, const void *memory, size_t bytes, bool writes);
     void (*forget)(struct stream *stream, void *memory, size_t bytes);
+    void (*renew)(struct stream *stream, void *memory, size_t bytes);
 
     /* Copies between host and device, and within the device. 'rows' pieces of 'width' bytes
      * with the given strides in bytes (cudaMemcpy2D): cuts an interval of samples out of

@@ -143,6 +143,10 @@ static bool do_step(struct step *s)
         fake_watch_forget(s->to, s->bytes);
         return true;
     }
+    if (s->kind == RENEW) {
+        fake_watch_renew(s->to, s->bytes);
+        return true;
+    }
     if (s->kind == SET) {
         fake_watch_touch(s->to, s->bytes, true);
         memset(s->to, s->value, s->bytes);
@@ -657,8 +661,11 @@ void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argumen
                   size_t bytes)
 {
     ALONE;
-    struct step *step = fake_add_step(stream, CALL);
+    struct step *step;
 
+    if (fake_mutates("skip-call"))
+        return;
+    step = fake_add_step(stream, CALL);
     step->call = call;
     step->own = malloc(bytes);
     step->own_bytes = bytes;

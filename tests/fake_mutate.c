@@ -21,5 +21,8 @@ bool fake_mutates(const char *name)
         if (!text || sscanf(text, "%31s %d", wanted, &at) != 2 || at < 1)
             at = 0;
     }
-    return at > 0 && strcmp(name, wanted) == 0 && --at == 0;
+    if (at < 1 || strcmp(name, wanted) != 0 || --at > 0)
+        return false;
+    fprintf(stderr, "fake GPU: %s, on purpose\n", name);
+    return true;
 }

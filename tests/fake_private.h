@@ -54,7 +54,7 @@ double fake_seconds(const char *a, const char *b, size_t bytes);
 int fake_visible(int i);
 
 /* What is in a stream, in order. */
-enum kind { COPY, SEND, RECEIVE, EVENT, WAIT, SET, KERNEL, CALL, FORGET, ASK };
+enum kind { COPY, SEND, RECEIVE, EVENT, WAIT, SET, KERNEL, CALL, FORGET, RENEW, ASK };
 
 #define MOST_STREAMS 64
 
@@ -159,6 +159,7 @@ void fake_watch_begin(const struct step *step);
 void fake_watch_touch(const void *where, size_t bytes, bool writes);
 void fake_watch_end(void);
 void fake_watch_forget(const void *where, size_t bytes);
+void fake_watch_renew(const void *where, size_t bytes);
 void fake_watch_free(void *data, bool pinned);
 void fake_watch_left(int streams, int graphs);
 

@@ -6,8 +6,8 @@
  * the host, which counts as a stream, hands on what it has waited for. Four bytes of memory at a
  * time remember who wrote and read them last: two accesses of which one writes and that nothing
  * orders are an error, whatever order they happened to be done in. So is reading what nobody wrote
- * since it was allocated, or since the program said that it is of no use any more; so is touching
- * what was freed.
+ * since it was allocated, or since the program said that it is of no use any more; so is reading what
+ * it said is to be written anew, where that does not write it; so is touching what was freed.
  *
  * What kernels touch is told by the compiler, which calls __tsan_read4() and the like for each
  * access of what is built with -fsanitize=thread; the functions here take ThreadSanitizer's place.
@@ -22,7 +22,8 @@
 
 #include "tests/fake_private.h"
 
-enum { UNDEFINED, DEFINED, FREED };
+/* OWED: defined, for who writes it anew alone, some of it at least. */
+enum { UNDEFINED, DEFINED, OWED, FREED };
 
 /* Times are stream << 24 | tick; 0: never. */
 struct cell {
@@ -40,6 +41,11 @@ static struct {
     uint32_t time;                      /* 0: nothing is touched */
     const struct clock *clock;
     const struct step *step;
+    struct {
+        const struct cell *cell;
+        const void *where;
+    } *owed;                            /* what it has read of such */
+    size_t n_owed, room;
 } now;
 static int n_streams = 1;
 
@@ -56,7 +62,8 @@ static const char *word_of(const struct step *s)
 {
     static const char *const words[] = { "a copy", "a send", "a receive", "an event", "a wait",
                                          "a memset", "a kernel", "a library's call",
-                                         "what ends a use", "a sum" };
+                                         "what ends a use", "what is to be written anew",
+                                         "a sum" };
 
     return !s ? "the host" : s->kind == KERNEL ? fake_kernel_name(s->kernel) : words[s->kind];
 }
@@ -179,12 +186,55 @@ static void note_read(struct cell *c)
     c->read[now.time % 2] = now.time;
 }
 
+static void note_owed(const struct cell *c, const void *where)
+{
+    if (now.n_owed == now.room) {
+        now.room = 2 * now.room + 1024;
+        now.owed = realloc(now.owed, now.room * sizeof(*now.owed));
+    }
+    now.owed[now.n_owed].cell = c;
+    now.owed[now.n_owed++].where = where;
+}
+
+/* What adds to it may have something for a part of it alone. */
+static struct debt {
+    struct cell *cells;
+    size_t n;
+} *debts;
+static size_t n_debts, debts_room;
+
+static void owe(struct cell *cells, size_t n)
+{
+    if (n_debts == debts_room) {
+        debts_room = 2 * debts_room + 64;
+        debts = realloc(debts, debts_room * sizeof(*debts));
+    }
+    debts[n_debts++] = (struct debt){ cells, n };
+}
+
+static void pay(const struct cell *written)
+{
+    for (size_t i = 0; i < n_debts; i++) {
+        struct debt d = debts[i];
+
+        if (written < d.cells || written >= d.cells + d.n)
+            continue;
+        for (size_t k = 0; k < d.n; k++)
+            if (d.cells[k].state == OWED)
+                d.cells[k].state = DEFINED;
+        debts[i] = debts[--n_debts];
+        return;
+    }
+}
+
 static void touch(struct cell *c, bool writes, const void *where)
 {
     if (c->state == FREED)
         fake_report(writes ? "writes memory that was freed" : "reads memory that was freed", where);
     if (c->state == UNDEFINED && !writes)
         fake_report("reads what nobody wrote", where);
+    if (c->state == OWED && !writes)
+        note_owed(c, where);
     check_order(c->wrote, writes ? "writes" : "reads", "writes", where);
     if (!writes) {
         note_read(c);
@@ -192,6 +242,8 @@ static void touch(struct cell *c, bool writes, const void *where)
     }
     for (int i = 0; i < 2; i++)
         check_order(c->read[i], "writes", "reads", where);
+    if (c->state == OWED)
+        pay(c);
     *c = (struct cell){ .wrote = now.time, .state = DEFINED };
 }
 
@@ -213,6 +265,10 @@ void fake_watch_begin(const struct step *s)
 
 void fake_watch_end(void)
 {
+    for (size_t i = 0; i < now.n_owed; i++)
+        if (now.owed[i].cell->state == OWED)
+            fake_report("reads what nobody wrote anew", now.owed[i].where);
+    now.n_owed = 0;
     now.time = 0;
     now.step = NULL;
 }
@@ -237,6 +293,23 @@ static void mark(const void *where, size_t bytes, uint32_t state)
 void fake_watch_forget(const void *where, size_t bytes)
 {
     mark(where, bytes, UNDEFINED);
+}
+
+void fake_watch_renew(const void *where, size_t bytes)
+{
+    struct cell *c = cell_of(where);
+    size_t n = (bytes + 3) / 4;
+    bool defined = c != NULL;
+
+    for (size_t i = 0; c && i < n; i++) {
+        if (c[i].state == OWED)
+            fake_report("finds what nobody wrote anew", (const char *)where + 4 * i);
+        defined = defined && c[i].state == DEFINED;
+    }
+    if (!defined)
+        return;
+    mark(where, bytes, OWED);
+    owe(c, n);
 }
 
 /* cudaFree() has waited for all streams. */
@@ -267,16 +340,27 @@ void tasuki_watch_host(const void *memory, size_t bytes, bool writes)
 }
 
 void tasuki_watch_forget(cudaStream_t stream, void *memory, size_t bytes);
+void tasuki_watch_renew(cudaStream_t stream, void *memory, size_t bytes);
 
-void tasuki_watch_forget(cudaStream_t stream, void *memory, size_t bytes)
+static void add_mark(cudaStream_t stream, enum kind kind, void *memory, size_t bytes)
 {
     struct step *s;
 
     if (!fake_watches())
         return;
-    s = fake_add_step(stream, FORGET);
+    s = fake_add_step(stream, kind);
     s->to = memory;
     s->bytes = bytes;
+}
+
+void tasuki_watch_forget(cudaStream_t stream, void *memory, size_t bytes)
+{
+    add_mark(stream, FORGET, memory, bytes);
+}
+
+void tasuki_watch_renew(cudaStream_t stream, void *memory, size_t bytes)
+{
+    add_mark(stream, RENEW, memory, bytes);
 }
 
 /* At the end of a program that fails nobody puts away what it has. */

@@ -408,6 +408,11 @@ static void forget(struct stream *stream, void *memory, size_t bytes)
     stream->device->cuda->forget(stream->cuda, memory, bytes);
 }
 
+static void renew(struct stream *stream, void *memory, size_t bytes)
+{
+    stream->device->cuda->renew(stream->cuda, memory, bytes);
+}
+
 static int copy(struct stream *stream, void *to, size_t to_stride, const void *from,
                 size_t from_stride, size_t width, size_t rows, struct err *err)
 {
@@ -487,6 +492,7 @@ const struct backend backend_cuda = {
     .range_pop = range_pop,
     .host_touches = host_touches,
     .forget = forget,
+    .renew = renew,
     .copy = copy,
     .fill_zero = fill_zero,
     .add = cuda_add,

@@ -133,6 +133,7 @@ static size_t device_cache(const struct cuda_device *device)
 /* tests/fake_watch.c has these; no real runtime does. */
 __attribute__((weak)) void tasuki_watch_host(const void *memory, size_t bytes, bool writes);
 __attribute__((weak)) void tasuki_watch_forget(cudaStream_t stream, void *memory, size_t bytes);
+__attribute__((weak)) void tasuki_watch_renew(cudaStream_t stream, void *memory, size_t bytes);
 
 static void host_touches(const void *memory, size_t bytes, bool writes)
 {
@@ -144,6 +145,12 @@ static void forget(struct cuda_stream *stream, void *memory, size_t bytes)
 {
     if (tasuki_watch_forget && bytes)
         tasuki_watch_forget(stream->stream, memory, bytes);
+}
+
+static void renew(struct cuda_stream *stream, void *memory, size_t bytes)
+{
+    if (tasuki_watch_renew && bytes)
+        tasuki_watch_renew(stream->stream, memory, bytes);
 }
 
 static int allocate(struct cuda_device *d, size_t bytes, bool pinned, void **memory,
@@ -438,6 +445,7 @@ const struct cuda_runtime tasuki_cuda_runtime = {
     .range_pop = range_pop,
     .host_touches = host_touches,
     .forget = forget,
+    .renew = renew,
     .copy = copy,
     .fill_zero = fill_zero,
     CUDA_FAMILIES(ENTRY)

@@ -88,6 +88,7 @@ struct cuda_runtime {
     /* As in backend.h, where the test's stand-in of the runtime asks. */
     void (*host_touches)(const void *memory, size_t bytes, bool writes);
     void (*forget)(struct cuda_stream *stream, void *memory, size_t bytes);
+    void (*renew)(struct cuda_stream *stream, void *memory, size_t bytes);
 
     /* As in backend.h. */
     int (*copy)(struct cuda_stream *stream, void *to, size_t to_stride, const void *from,

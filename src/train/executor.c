@@ -284,12 +284,13 @@ static int bring_state(struct executor *e, const struct batch_args *args, int mi
 }
 
 /* Nothing is left in a slot for the next micro-batch, nor in scratch from part to part. */
-static void forget_slot(struct executor *e, int slot)
+static void forget_slot(struct executor *e, int slot, int bound)
 {
     size_t bytes = e->compiled->program->slot_bytes;
 
     if (!e->backend->forget)
         return;
+    e->backend->forget(e->lanes.in, &e->states[bound], sizeof(e->states[bound]));
     e->backend->forget(e->lanes.in, e->store.slots + (size_t)slot * bytes, bytes);
     e->backend->forget(e->scratch[0] ? e->lanes.in : e->stream, e->store.scratch,
                        e->compiled->program->scratch_bytes);
@@ -307,7 +308,7 @@ static int forward(struct executor *e, const struct batch_args *args, int micro,
 
     if (lanes_begin_arrival(&e->lanes, slot, e->scratch[0], err) < 0)
         return -1;
-    forget_slot(e, slot);
+    forget_slot(e, slot, bound);
     if (receive_all(e, args, micro, false, training, result, err) < 0)
         return -1;
     start = trace_clock();
@@ -341,8 +342,11 @@ static double scalar(const struct executor *e, int at)
     return d;
 }
 
-void executor_begin(struct executor *executor)
+void executor_begin(struct executor *executor, bool training)
 {
+    /* In an evaluation weights may be kept there. */
+    if (training)
+        store_forget_gradients(&executor->store);
     reduce_start(&executor->reduce);
     memset(executor->started, 0, sizeof(executor->started));
 }
@@ -359,6 +363,13 @@ static int put_scalar(struct executor *e, int i, double value, void *to, struct 
     return e->backend->copy(e->stream, to, bytes, from, bytes, bytes, 1, err);
 }
 
+/* What it was before is of no use. */
+static void forget_scalar(struct executor *e, void *scalar)
+{
+    if (e->backend->forget)
+        e->backend->forget(e->stream, scalar, dtype_size(e->compiled->graph->real));
+}
+
 int executor_scale_loss(struct executor *executor, double factor, int version, struct err *err)
 {
     struct executor *e = executor;
@@ -368,6 +379,7 @@ int executor_scale_loss(struct executor *executor, double factor, int version, s
     if (!to || e->factors[version] == factor)
         return 0;
     e->factors[version] = factor;
+    forget_scalar(e, to);
     return put_scalar(e, 2 * version + 1, factor, to, err);
 }
 
@@ -375,6 +387,7 @@ int executor_start(struct executor *executor, const struct batch_args *args, boo
                    bool follows, struct err *err)
 {
     struct executor *e = executor;
+    void *to;
 
     e->begun[args->version] = false;
     e->stamps.on = training;
@@ -388,8 +401,9 @@ int executor_start(struct executor *executor, const struct batch_args *args, boo
                           err) < 0)
             return -1;
     }
-    return put_scalar(e, 2 * args->version, args->weight_sum,
-                      e->store.weight_sum + args->version * MEMORY_SCALARS, err);
+    to = e->store.weight_sum + args->version * MEMORY_SCALARS;
+    forget_scalar(e, to);
+    return put_scalar(e, 2 * args->version, args->weight_sum, to, err);
 }
 
 int executor_reduce(struct executor *executor, const struct batch_args *args,
@@ -485,13 +499,34 @@ static int gather(struct executor *e, char *array, struct err *err)
     return reduce_gather(&e->reduce, array, err);
 }
 
+/* All that a step writes it writes anew; LARS and LAMB read some of it before. */
+static void renew_params(struct executor *e)
+{
+    const struct update *u = &e->update;
+    const struct store *s = &e->store;
+    char *const arrays[] = { s->states[0], s->states[1], s->averages };
+
+    if (!e->backend->renew || u->args.kind == OPTIMIZER_LARS || u->args.kind == OPTIMIZER_LAMB)
+        return;
+    for (int i = 0; i < u->n_ranges; i++) {
+        const struct update_range *r = &u->ranges[i];
+
+        e->backend->renew(e->stream, s->params + r->param, r->bytes);
+        for (size_t k = 0; k < sizeof(arrays) / sizeof(arrays[0]); k++)
+            if (arrays[k])
+                e->backend->renew(e->stream, arrays[k] + r->state, r->bytes);
+    }
+}
+
 int executor_update(struct executor *executor, const struct update_step *step, struct err *err)
 {
     struct executor *e = executor;
 
     if (stamps_begin(&e->stamps, TRACE_COMPUTE, err) < 0 || store_turn(&e->store, err) < 0 ||
-        update_norms(&e->update, &e->store, step, err) < 0 || sum_norms(e, err) < 0 ||
-        update_run(&e->update, &e->store, step, err) < 0 ||
+        update_norms(&e->update, &e->store, step, err) < 0 || sum_norms(e, err) < 0)
+        return -1;
+    renew_params(e);
+    if (update_run(&e->update, &e->store, step, err) < 0 ||
         gather(e, e->store.params, err) < 0 || prepare(e, e->store.latest, err) < 0)
         return -1;
     return stamps_end(&e->stamps, &(struct trace_event){ .kind = INSTRUCTION_STEP, .peer = -1,

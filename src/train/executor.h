@@ -82,8 +82,8 @@ int executor_prepare(struct executor *executor, struct err *err);
 /* Under ZeRO-1, collective: the store has all gradients of the step, not this rank's part. */
 int executor_gather_gradients(struct executor *executor, struct err *err);
 
-/* Begin a step: it has no gradients yet. */
-void executor_begin(struct executor *executor);
+/* Begin a step, which has no gradients yet, or an evaluation. */
+void executor_begin(struct executor *executor, bool training);
 /* What the loss of a batch with this version of the weights is scaled by, before its backwards. */
 int executor_scale_loss(struct executor *executor, double factor, int version, struct err *err);
 /* Begin a global batch; receives are posted. 'follows': the one before is still under way. */

@@ -253,7 +253,7 @@ struct executor *executor_new(const struct executor_options *options, struct err
     e->backend = e->compiled->backend;
     e->list = &e->compiled->schedule->lists[options->placement->list];
     e->chunk = e->compiled->schedule->stages[e->compiled->stage].chunk;
-    if (set_up(e, err) < 0 || executor_prepare(e, err) < 0) {
+    if (set_up(e, err) < 0) {
         executor_free(e);
         return NULL;
     }

@@ -66,12 +66,15 @@ int passage_use_nccl(struct passage *passage, struct nccl_team *team, struct err
 static int post_nccl(struct passage *passage, int64_t index, struct stream *stream,
                      struct err *err)
 {
+    const struct backend *backend = passage->store->compiled->backend;
     int64_t k = index % passage->route->depth;
+    char *buffer = passage->buffers + (size_t)k * passage->route->bytes;
 
     passage->moving[k] = true;
-    return nccl_post(passage->team, passage->route->send ? NCCL_SEND : NCCL_RECEIVE,
-                     passage->buffers + (size_t)k * passage->route->bytes, passage->route->bytes,
-                     stream, passage->moved[k], err);
+    if (!passage->route->send && backend->forget)
+        backend->forget(stream, buffer, passage->route->bytes);
+    return nccl_post(passage->team, passage->route->send ? NCCL_SEND : NCCL_RECEIVE, buffer,
+                     passage->route->bytes, stream, passage->moved[k], err);
 }
 
 static int test_message(struct passage *passage, int64_t index, bool *done, struct err *err)
@@ -255,6 +258,8 @@ static int unpack(const struct passage *passage, const char *message, int slot,
         enum dtype dtype = store->compiled->graph->values[p->value].dtype;
         int bad;
 
+        if (p->add && backend->renew)
+            backend->renew(passage->lanes->in, to, p->width);
         if (p->add)
             bad = backend->add(passage->lanes->in, dtype, p->width / dtype_size(dtype),
                                message + p->at, to, err);
@@ -321,13 +326,14 @@ static int pack(const struct passage *passage, char *message, int slot, struct e
 {
     const struct store *store = passage->store;
 
-    /* NCCL reads what is between pieces, too: zeros, from the start. */
-    if (store->compiled->backend->forget && !passage->team)
-        store->compiled->backend->forget(passage->lanes->out, message, passage->route->bytes);
     for (int k = 0; k < passage->route->n; k++) {
         const struct route_piece *p = &passage->route->pieces[k];
         const char *from = (const char *)store_address(store, p->value, slot) + p->offset;
 
+        /* NCCL reads what is between pieces, too: zeros, from the start. */
+        if (store->compiled->backend->forget)
+            store->compiled->backend->forget(passage->lanes->out, message + p->at,
+                                             p->width * p->rows);
         if (store->compiled->backend->copy(passage->lanes->out, message + p->at, p->width, from,
                                            p->stride, p->width, p->rows, err) < 0)
             return -1;

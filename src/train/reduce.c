@@ -185,9 +185,11 @@ int reduce_copy(const struct reduce *reduce, const struct bucket *bucket, char *
 {
     const struct reduce_mirror *m = &reduce->mirror;
     char *host = m->memory + bucket->offset, *device = array + bucket->offset;
+    char *to = back ? device : host, *from = back ? host : device;
 
-    return m->backend->copy(stream, back ? device : host, bucket->bytes, back ? host : device,
-                            bucket->bytes, bucket->bytes, 1, err);
+    if (m->backend->forget)
+        m->backend->forget(stream, to, bucket->bytes);
+    return m->backend->copy(stream, to, bucket->bytes, from, bucket->bytes, bucket->bytes, 1, err);
 }
 
 int reduce_copy_out(struct reduce *reduce, struct bucket *bucket, struct err *err)

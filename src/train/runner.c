@@ -328,11 +328,11 @@ static int run_instruction(struct runner *r, const struct batch_args *args, int 
     }
 }
 
-static void begin(struct runner *r, struct batch_result *result)
+static void begin(struct runner *r, bool training, struct batch_result *result)
 {
     *result = (struct batch_result){ 0 };
     for (int c = 0; c < r->n; c++)
-        executor_begin(r->executors[c]);
+        executor_begin(r->executors[c], training);
 }
 
 static int scale_loss(struct runner *r, const struct batch_args *args, struct err *err)
@@ -431,7 +431,7 @@ int runner_step(struct runner *runner, const struct batch_args *args,
     struct runner *r = runner;
     struct batch_args this = with_version(r, args, false), ahead = { 0 };
 
-    begin(r, result);
+    begin(r, true, result);
     if (scale_loss(r, &this, err) < 0 || (!r->flows && fill(r, &this, result, err) < 0))
         return -1;
     if (next)
@@ -470,7 +470,7 @@ int runner_evaluate(struct runner *runner, const struct batch_args *args,
     struct runner *r = runner;
     const struct batch_args latest = with_version(r, args, true);
 
-    begin(r, result);
+    begin(r, false, result);
     if (start(r, &latest, false, false, err) < 0 ||
         evaluate(r, &latest, true, result, err) < 0 ||
         evaluate(r, &latest, false, result, err) < 0)

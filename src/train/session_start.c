@@ -76,6 +76,14 @@ int session_load(struct session *session, const struct checkpoint *checkpoint, i
     return session_agree(s, prepare(s, err) < 0, err);
 }
 
+static int settle(struct session *s, struct err *err)
+{
+    for (int c = 0; c < s->n_chunks; c++)
+        if (store_settle(s->stores[c], !s->resumed, err) < 0)
+            return -1;
+    return s->resumed ? 0 : prepare(s, err);
+}
+
 /* What making the stages left out: what other ranks have read. */
 static int load_shared(struct session *s, struct err *err)
 {
@@ -83,9 +91,9 @@ static int load_shared(struct session *s, struct err *err)
         session_agreed(s, weights_forward(s->initial, s->n_chunks, s->stores, s->resumed != NULL,
                                           s->comm, 0, err), err))
         return -1;
-    if (s->resumed)
-        return session_load(s, s->resumed, 0, err);
-    return s->size > 1 ? session_agree(s, prepare(s, err) < 0, err) : 0;
+    if (session_agree(s, settle(s, err) < 0, err))
+        return -1;
+    return s->resumed ? session_load(s, s->resumed, 0, err) : 0;
 }
 
 /* Ranks without a stage have a part in connecting the others, too. */

@@ -41,6 +41,21 @@ static int list_blocks(struct store *s, struct block blocks[MAX_BLOCKS])
     return n;
 }
 
+/* What the model or a checkpoint has is to come; the zeros between are read, too. */
+static void forget_kept(const struct store *s)
+{
+    const struct backend *backend = s->compiled->backend;
+    const struct program *p = s->compiled->program;
+
+    for (int i = 0; backend->forget && i < s->n_versions * p->n_values; i++) {
+        int v = i % p->n_values;
+
+        if (store_keeps(s, v))
+            backend->forget(s->stream, store_address_at(s, v, 0, i / p->n_values),
+                            p->values[v].layout.bytes);
+    }
+}
+
 static int make_arena(struct store *s, const struct block *blocks, int n, struct err *err)
 {
     for (int i = 0; i < n; i++)
@@ -99,6 +114,7 @@ int store_init(struct store *store, const struct compiled *compiled,
         return -1;
     }
     store->params = store->weights[store->latest];
+    forget_kept(store);
     return 0;
 }
 
@@ -139,6 +155,9 @@ int store_turn(struct store *store, struct err *err)
 {
     if (store->n_versions == 1)
         return 0;
+    if (store->compiled->backend->forget)
+        store->compiled->backend->forget(store->stream, store->weights[1 - store->latest],
+                                         store->compiled->program->param_bytes);
     if (copy_latest(store, store->weights, store->compiled->program->param_bytes, err) < 0)
         return -1;
     store->latest = 1 - store->latest;
@@ -156,6 +175,17 @@ int store_take_contributions(struct store *store, int version, struct err *err)
         return 0;
     return backend->copy(store->stream, store->gradients + p->contributions, bytes,
                          store->contributions[version], bytes, bytes, 1, err);
+}
+
+void store_forget_gradients(struct store *store)
+{
+    const struct backend *backend = store->compiled->backend;
+    const struct program_value *values = store->compiled->program->values;
+
+    for (int v = 0; backend->forget && v < store->compiled->program->n_values; v++)
+        if (values[v].place == PLACE_GRADIENT && values[v].root == v)
+            backend->forget(store->stream, store->gradients + values[v].offset,
+                            values[v].layout.bytes);
 }
 
 static char *gradient_at(const struct store *store, size_t offset, int version)
@@ -266,12 +296,12 @@ int store_arrive(struct store *store, struct err *err)
 }
 
 /* Nothing is older before the first update. Constants are among what is prepared. */
-int store_settle(struct store *store, struct err *err)
+int store_settle(struct store *store, bool weights, struct err *err)
 {
     const struct program *p = store->compiled->program;
 
     if (store->n_versions > 1 &&
-        (copy_latest(store, store->weights, p->param_bytes, err) < 0 ||
+        ((weights && copy_latest(store, store->weights, p->param_bytes, err) < 0) ||
          copy_latest(store, store->prepared, p->prepared_bytes, err) < 0))
         return -1;
     return store_arrive(store, err);
@@ -282,5 +312,5 @@ int store_load(struct store *store, const struct initial *initial, uint64_t seed
 {
     return open_pieces(store, err) < 0 || load_values(store, initial, seed, err) < 0
                ? -1
-               : store_settle(store, err);
+               : store_arrive(store, err);
 }

@@ -61,12 +61,14 @@ int store_put(struct store *store, int value, char *to, enum dtype type, const v
               size_t n, struct err *err);
 /* Wait for what store_put() was given. */
 int store_arrive(struct store *store, struct err *err);
-/* What store_load() left for later has come. */
-int store_settle(struct store *store, struct err *err);
+/* All that is not in a checkpoint has come, or all: the 'weights', too. */
+int store_settle(struct store *store, bool weights, struct err *err);
 
 /* NULL where the value has no place on this rank; of the latest version of the weights. */
 void *store_address(const struct store *store, int value, int slot);
 void *store_address_at(const struct store *store, int value, int slot, int version);
+/* A step begins, which has none yet. */
+void store_forget_gradients(struct store *store);
 /* What the forwards with a version of the weights contributed is put among the gradients. */
 int store_take_contributions(struct store *store, int version, struct err *err);
 /* An update begins: the latest version is copied over the one before it, to be updated there. */

@@ -90,7 +90,7 @@ void tape_init(struct tape *tape, const struct program_list *list, const struct 
 {
     const struct compiled *c = store->compiled;
 
-    *tape = (struct tape){ .backend = c->backend, .stream = store->stream,
+    *tape = (struct tape){ .backend = c->backend, .compiled = c, .stream = store->stream,
                            .real = c->graph->real,
                            .n_slots = store->n_versions * store->n_slots };
     tape->items = mem_new((size_t)list->n, sizeof(*tape->items));
@@ -123,6 +123,51 @@ void tape_clear(struct tape *tape)
     *tape = (struct tape){ 0 };
 }
 
+static bool in_place(const struct tape *tape, const struct tape_item *item,
+                     const struct kernel_args *args, const void *output)
+{
+    const struct node *node = &tape->compiled->graph->nodes[item->node];
+
+    for (int i = 0; i < node->n_inputs; i++)
+        if (args->inputs[i] == output)
+            return true;
+    return false;
+}
+
+/* What a kernel makes is not there before it has run, and what it adds to is not what it will be. */
+static void forget(const struct tape *tape, const struct tape_item *item,
+                   const struct kernel_args *args)
+{
+    const struct backend *backend = tape->backend;
+    const struct node *node = &tape->compiled->graph->nodes[item->node];
+    const struct program_value *values = tape->compiled->program->values;
+
+    backend->forget(tape->stream, args->workspace, backend->kernel_workspace(item->kernel));
+    for (int k = 0; k < node->n_outputs; k++) {
+        void *output = args->outputs[k];
+
+        if (output)
+            (args->accumulate || in_place(tape, item, args, output) ? backend->renew
+                                                                    : backend->forget)(
+                tape->stream, output, values[node->outputs[k]].layout.bytes);
+    }
+}
+
+static int run_one(const struct tape *tape, const struct tape_item *item,
+                   const struct kernel_args *args, struct err *err)
+{
+    if (tape->backend->forget)
+        forget(tape, item, args);
+    return tape->backend->kernel_run(item->kernel, tape->stream, args, err);
+}
+
+static int add_one(const struct tape *tape, const struct tape_sum *sum, void *to, struct err *err)
+{
+    if (tape->backend->renew)
+        tape->backend->renew(tape->stream, to, sum->n * dtype_size(tape->real));
+    return tape->backend->add(tape->stream, tape->real, sum->n, sum->spare, to, err);
+}
+
 static int run_and_add(const struct tape *tape, const struct tape_item *item,
                        struct kernel_args *args, size_t n_outputs, struct err *err)
 {
@@ -132,11 +177,10 @@ static int run_and_add(const struct tape *tape, const struct tape_item *item,
     for (int k = 0; k < item->n_sums; k++)
         tape->outputs[item->sums[k].output] = item->sums[k].spare;
     args->outputs = tape->outputs;
-    if (tape->backend->kernel_run(item->kernel, tape->stream, args, err) < 0)
+    if (run_one(tape, item, args, err) < 0)
         return -1;
     for (int k = 0; k < item->n_sums; k++)
-        if (tape->backend->add(tape->stream, tape->real, item->sums[k].n, item->sums[k].spare,
-                               sums[item->sums[k].output], err) < 0)
+        if (add_one(tape, &item->sums[k], sums[item->sums[k].output], err) < 0)
             return -1;
     return 0;
 }
@@ -149,5 +193,5 @@ int tape_run(const struct tape *tape, int i, int slot, bool accumulate, struct e
     if (accumulate && item->n_sums)
         return run_and_add(tape, item, &args, (size_t)item->n_outputs, err);
     args.accumulate = accumulate && item->gradient ? ACCUMULATE_YES : ACCUMULATE_NO;
-    return tape->backend->kernel_run(item->kernel, tape->stream, &args, err);
+    return run_one(tape, item, &args, err);
 }

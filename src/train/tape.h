@@ -27,6 +27,7 @@ struct tape_item {
 
 struct tape {
     const struct backend *backend;
+    const struct compiled *compiled;
     struct stream *stream;
     enum dtype real;
     int n, n_slots;             /* slots of all versions */

@@ -79,8 +79,6 @@ int weights_forward(const struct initial *initial, int n, struct store *const *s
     for (int i = 0; i < w.n; i++)
         wanted[w.targets[i].range] = true;
     bad = forward_run(&forward, comm, failed, err);
-    for (int c = 0; c < n && !bad; c++)
-        bad = store_settle(stores[c], err);
     free(w.targets);
     free(wanted);
     free(ranges);

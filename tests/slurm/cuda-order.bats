@@ -101,6 +101,40 @@ sees() {
     sees swap-graph 3 "and nothing orders the two|reads what nobody wrote" $stages
 }
 
+# leaves_out NAME LEAST OPTION...: whichever call it is that is not made, that is seen, LEAST times or
+# more, or makes no difference.
+leaves_out() {
+    local name=$1 least=$2 k seen=0
+    shift 2
+    go 0 "$@"
+    mv log first
+    for ((k = 1; ; k++)); do
+        TASUKI_FAKE_MUTATE="$name $k" run go 0 "$@"
+        [[ "$output" == *"fake GPU: $name, on purpose"* ]] || break
+        if [ "$status" -eq 99 ]; then
+            seen=$((seen + 1))
+        elif [ "$status" -ne 0 ] || [ "$(losses log)" != "$(losses first)" ]; then
+            echo "$name $k: $output"
+            return 1
+        fi
+    done
+    echo "$name: $((k - 1)), of which $seen are seen"
+    [ "$seen" -ge "$least" ]
+}
+
+# Norms and what the guard sums up are of no consequence here, and memory is zeroed twice: the rest is
+# seen, in-place kernels, too.
+@test "whatever one call is left out, that is seen, or makes no difference" {
+    local plan="${stages/batches 4/batches 2} --optimizer momentum"
+    leaves_out skip-kernel 50 $plan
+    leaves_out skip-call 0 $plan
+    leaves_out skip-copy 60 $plan
+    leaves_out skip-graph 20 $plan
+    leaves_out skip-set 0 $plan
+    # What has begun to be is not there, even where nothing says so.
+    leaves_out skip-launch 4 --stages 1 --micro-batches 1
+}
+
 @test "what is freed twice or never is seen" {
     sees free-twice 1 "frees what is not allocated" $stages
     sees keep-pinned 1 "ends with memory that it never freed" $stages
