@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/executor_private.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -568,9 +567,10 @@ static int backward(struct executor *e, const struct batch_args *args,
     return lanes_end_use(&e->lanes, slot, err);
 }
 
-static int run(struct executor *e, const struct batch_args *args, int index,
-               struct batch_result *result, struct err *err)
+int executor_run(struct executor *executor, const struct batch_args *args, int index,
+                 struct batch_result *result, struct err *err)
 {
+    struct executor *e = executor;
     const struct instruction *ins = &e->list->items[index];
     int micro = ins->micro % (int)micro_batches(e);
 
@@ -584,23 +584,6 @@ static int run(struct executor *e, const struct batch_args *args, int index,
     default:
         return backward(e, args, ins, index == e->last[tape_of(ins->kind)], result, err);
     }
-}
-
-int executor_run(struct executor *executor, const struct batch_args *args, int index,
-                 struct batch_result *result, struct err *err)
-{
-    const struct instruction *ins = &executor->list->items[index];
-    const struct backend *backend = executor->backend;
-    char name[32];
-    int bad;
-
-    if (!backend->range_push)
-        return run(executor, args, index, result, err);
-    snprintf(name, sizeof(name), "%s %d", instruction_name(ins->kind), ins->micro);
-    backend->range_push(executor->options.device, name);
-    bad = run(executor, args, index, result, err);
-    backend->range_pop(executor->options.device);
-    return bad;
 }
 
 int executor_evaluate(struct executor *executor, const struct batch_args *args, int micro,

@@ -328,6 +328,30 @@ static int run_instruction(struct runner *r, const struct batch_args *args, int 
     }
 }
 
+static bool is_whole(const struct instruction *ins)
+{
+    return ins->kind == INSTRUCTION_REDUCE || ins->kind == INSTRUCTION_STEP;
+}
+
+/* A range of its own, for profilers. */
+static int run_ranged(struct runner *r, const struct batch_args *args, int index, int micro,
+                      struct batch_result *result, struct err *err)
+{
+    const struct instruction *ins = &r->list->items[index];
+    const struct backend *backend = r->options.compiled[0]->backend;
+    struct device *device = r->options.executor.device;
+    char name[32];
+    int bad;
+
+    if (!backend->range_push)
+        return run_instruction(r, args, index, result, err);
+    snprintf(name, sizeof(name), is_whole(ins) ? "%s" : "%s %d", instruction_name(ins->kind), micro);
+    backend->range_push(device, name);
+    bad = run_instruction(r, args, index, result, err);
+    backend->range_pop(device);
+    return bad;
+}
+
 static void begin(struct runner *r, bool training, struct batch_result *result)
 {
     *result = (struct batch_result){ 0 };
@@ -371,7 +395,7 @@ static bool is_ahead(const struct runner *r, const struct instruction *ins)
 static void note_place(const struct runner *r, const struct instruction *ins, int64_t step,
                        int micro)
 {
-    bool whole = ins->kind == INSTRUCTION_REDUCE || ins->kind == INSTRUCTION_STEP;
+    bool whole = is_whole(ins);
 
     comm_at(r->options.executor.comm, instruction_name(ins->kind),
             whole ? r->options.executor.placement->stage
@@ -390,7 +414,7 @@ static int run_traced(struct runner *r, const struct batch_args *args, int index
     note_place(r, ins, args->step, micro);
     delay(r);
     begin = trace_clock();
-    if (run_instruction(r, args, index, result, err) < 0) {
+    if (run_ranged(r, args, index, micro, result, err) < 0) {
         err_prefix(err, "step %lld, micro-batch %d", (long long)args->step + 1, micro);
         return -1;
     }

@@ -956,13 +956,19 @@ file.write(bytes([byte ^ 8]))' "$file"
     for micro in 0 1 2 3; do
         [ "$(grep -cx "push F $micro" ranges)" -eq 3 ]
     done
-    on_fake "$TASUKI" train $model --ranks-in-process 2 --stages 2 --replicas 1,1
-    [ "$(grep -c '^push ' ranges)" -eq "$(grep -c '^pop$' ranges)" ]
-    for kind in F SEND RECV; do
-        for micro in 0 1 2 3; do
-            grep -qx "push $kind $micro" ranges
-        done
+    for kind in BW\ {0..3} REDUCE STEP; do
+        [ "$(grep -cx "push $kind" ranges)" -eq 3 ]
     done
+    # Of two ranks and three steps every kind that lists have, and nothing else.
+    on_fake "$TASUKI" train $model --ranks-in-process 2 --stages 2 --replicas 1,1 --schedule zb-h1
+    [ "$(grep -c '^push ' ranges)" -eq "$(grep -c '^pop$' ranges)" ]
+    for kind in {F,SEND,RECV}\ {0..3} REDUCE STEP; do
+        [ "$(grep -cx "push $kind" ranges)" -eq 6 ]
+    done
+    for kind in {B,W,BW}\ {0..3}; do
+        [ "$(grep -cx "push $kind" ranges)" -eq 3 ]
+    done
+    [ "$(grep -c '^push ' ranges)" -eq 120 ]
 }
 
 @test "what libraries compute on tensor cores is counted" {
