@@ -98,3 +98,27 @@ END
     echo "$output"
     [[ "$output" =~ (reads what the host writes|the host writes what stream [0-9]+ reads),.*" of 1048576 on the host" ]]
 }
+
+losses() {
+    sed -nE 's/^\{"step":.*"loss":([^,]*),.*/\1/p' "$1"
+}
+
+@test "norms of tensors of which ranks have parts are those of all of it" {
+    local mlp=$srcdir/tests/data/model/mlp optimizer where
+    printf 'gpu 0000:1b:00.0\ngpu 0000:3d:00.0\n' >machine
+    model="$mlp/model.onnx --data $mlp/train.safetensors --loss cross-entropy:logits,label --threads 1 -q"
+    "$TASUKI" profile $model --batch-size 6,12,24 -o cost.json
+    model="$model --cost cost.json --global-batch 24 --steps 4 --lr 0.03 --weight-decay 0.125"
+    model="$model --stages 1 --micro-batches 2"
+    for optimizer in lamb "lars --trust-coefficient 0.5 --clip-norm 1"; do
+        "$TASUKI" train $model --device cpu --no-decay "*bias*" --optimizer $optimizer --log cpu
+        LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" TASUKI_FAKE_SEED=$RANDOM timeout -s KILL 300 \
+            "$TASUKI" train $model --device cuda --no-decay "*bias*" --optimizer $optimizer --log cuda \
+            --ranks-in-process 2 --replicas 2 --zero
+        paste <(losses cpu) <(losses cuda)
+        paste <(losses cpu) <(losses cuda) | awk 'function abs(x) { return x < 0 ? -x : x }
+            abs($1 - $2) > 1e-5 * abs($2) { bad = 1 }
+            END { exit bad || NR != 4 }'
+        rm cpu cuda
+    done
+}
