@@ -35,20 +35,33 @@ void pieces_clear(struct pieces *pieces)
     *pieces = (struct pieces){ 0 };
 }
 
-int pieces_take(struct pieces *pieces, void **memory, struct err *err)
+static int wait_for(const struct pieces *p, struct load_piece *piece, struct err *err)
 {
-    struct load_piece *piece = &pieces->both[pieces->next];
     bool done;
 
     while (piece->sent) {
-        if (pieces->backend->event_done(piece->gone, &done, err) < 0)
+        if (p->backend->event_done(piece->gone, &done, err) < 0)
             return -1;
         piece->sent = !done;
         if (!done)
             sched_yield();
     }
-    *memory = piece->memory;
     return 0;
+}
+
+int pieces_wait(struct pieces *pieces, struct err *err)
+{
+    return wait_for(pieces, &pieces->both[0], err) < 0 ||
+                   wait_for(pieces, &pieces->both[1], err) < 0
+               ? -1 : 0;
+}
+
+int pieces_take(struct pieces *pieces, void **memory, struct err *err)
+{
+    struct load_piece *piece = &pieces->both[pieces->next];
+
+    *memory = piece->memory;
+    return wait_for(pieces, piece, err);
 }
 
 int pieces_send(struct pieces *pieces, void *to, size_t bytes, struct err *err)

@@ -25,7 +25,8 @@ struct pieces {
 /* Where there are none yet. After an error there is nothing to clear. */
 int pieces_init(struct pieces *pieces, const struct backend *backend, struct device *device,
                 struct stream *stream, struct err *err);
-/* Nothing is on its way, or the stream has been waited for. */
+/* Until nothing is on its way. */
+int pieces_wait(struct pieces *pieces, struct err *err);
 void pieces_clear(struct pieces *pieces);
 /* PIECE_BYTES to be filled, once what they had before is copied. */
 int pieces_take(struct pieces *pieces, void **memory, struct err *err);

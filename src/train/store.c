@@ -289,7 +289,7 @@ int store_put(struct store *store, int value, char *to, enum dtype type, const v
 
 int store_arrive(struct store *store, struct err *err)
 {
-    if (store->compiled->backend->stream_sync(store->stream, err) < 0)
+    if (pieces_wait(&store->pieces, err) < 0)
         return -1;
     pieces_clear(&store->pieces);
     return 0;
