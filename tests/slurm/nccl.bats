@@ -171,3 +171,71 @@ same_curve() {
     [ "$status" -ne 0 ]
     [[ "$output" != *"nothing moved"* ]]
 }
+
+# goes_wrong NAME LEAST OPTION...: wherever it is that an event is not recorded, not waited for, or waited
+# for by another stream, that is seen, LEAST times or more, or changes no gradient.
+goes_wrong() {
+    local name=$1 least=$2 k seen=0
+    shift 2
+    on_gpus 2 --comm nccl "$@" --dump-gradients first
+    for ((k = 1; ; k++)); do
+        TASUKI_FAKE_MUTATE="$name $k" run on_gpus 2 --comm nccl "$@" --dump-gradients other
+        [[ "$output" == *"fake GPU: $name, on purpose"* ]] || break
+        echo "$output" | grep '^fake GPU' >>told
+        if [ "$status" -eq 99 ]; then
+            seen=$((seen + 1))
+        elif [ "$status" -ne 0 ] || ! cmp first other; then
+            echo "$name $k: $output"
+            return 1
+        fi
+    done
+    echo "$name: $((k - 1)), of which $seen are seen"
+    [ "$seen" -ge "$least" ]
+}
+
+@test "an event that is missing between NCCL and the other streams is seen" {
+    local plan what
+    settings=${settings/--steps 3/--steps 1}
+    network mlp
+    plan="--stages 2 --replicas 1,1 --micro-batches 2"
+    goes_wrong skip-wait 16 $plan
+    goes_wrong swap-wait 13 $plan
+    goes_wrong skip-record 20 $plan
+    plan="--stages 1 --replicas 2 --micro-batches 1 --no-zero"
+    goes_wrong skip-wait 3 $plan
+    goes_wrong swap-wait 2 $plan
+    goes_wrong skip-record 4 $plan
+    for what in "a send in stream [0-9]+ reads" "a receive in stream [0-9]+ writes" \
+        "a sum in stream [0-9]+ (reads|writes)" "waits for an event that nobody recorded"; do
+        echo "$what"
+        grep -qE "^fake GPU: .*$what" told
+    done
+}
+
+@test "sums go on while a GPU still computes gradients, by NCCL and by the hosts" {
+    local demo=$srcdir/etc/demo comm
+    command -v python3 >/dev/null || skip "no python3"
+    unset TASUKI_FAKE_WATCH
+    model="$demo/digits.onnx --data $demo/digits-train.safetensors --batchnorm-samples 2 --threads 1 -q"
+    "$TASUKI" profile $model --batch-size 2,4 -o cost.json
+    model="$model --cost cost.json --global-batch 8 --steps 3 --stages 1 --replicas 2"
+    for comm in mpi nccl; do
+        on_gpus 2 --comm $comm --micro-batches 2 --no-zero --trace $comm.json
+        python3 - $comm.json <<'END'
+import json, sys
+events = json.load(open(sys.argv[1]))["traceEvents"]
+rows = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+events = [e for e in events if e["ph"] == "X"]
+end = lambda e: e["ts"] + e["dur"]
+early = 0
+for rank, step in ((r, s) for r in range(2) for s in range(3)):
+    now = [e for e in events if (e["pid"], e["args"]["step"]) == (rank, step)]
+    sums = [e for e in now if e["cat"] == "REDUCE"]
+    back = {row: max(end(e) for e in now if e["cat"] == "BW" and rows[rank, e["tid"]] == row)
+            for row in ("instructions", "GPU, compute")}
+    assert len(sums) > 3 and min(e["ts"] for e in sums) < min(back.values()), (rank, step, sums, back)
+    early += sum(end(e) < back["GPU, compute"] for e in sums)
+assert early > 0, "no sum was there before the last backward had ended"
+END
+    done
+}
