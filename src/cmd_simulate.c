@@ -15,6 +15,7 @@
 #include "base/plain.h"
 #include "commands.h"
 #include "scheduler/simulate.h"
+#include "scheduler/timeline.h"
 #include "topology/gather.h"
 #include "topology/machine.h"
 #include "topology/xml.h"
@@ -348,44 +349,24 @@ static json_t *to_json(const struct simulate_run *r)
                      mean_bubble(r), "busy", busy, "links", links, "events", events);
 }
 
-/* Computations, messages and reductions each have a row of their worker, as they overlap. */
-static int row_of(enum instruction_kind kind)
+static int process_of(const struct simulated_event *event, const void *user)
 {
-    return kind == INSTRUCTION_REDUCE ? 1 : kind == INSTRUCTION_SEND ? 2
-           : kind == INSTRUCTION_RECV ? 3 : 0;
-}
-
-static json_t *trace_name(const char *what, int pid, int tid, const char *name)
-{
-    return json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", what, "ph", "M", "pid", pid,
-                     "tid", tid, "args", "name", name);
+    (void)user;
+    return event->worker;
 }
 
 static json_t *to_trace(const struct simulate_run *r)
 {
-    static const char *const rows[] = { "instructions", "reduce", "send", "receive" };
+    const struct timeline timeline = { .process = process_of };
     json_t *events = json_array();
 
     for (int w = 0; w < r->sim->n_workers; w++) {
-        json_array_append_new(events, trace_name("process_name", w, 0,
-                                                 device_of(r, w)));
-        for (int t = 0; t < 4; t++)
-            json_array_append_new(events, trace_name("thread_name", w, t, rows[t]));
+        json_array_append_new(events, timeline_process(w, device_of(r, w)));
+        for (int row = 0; row < TIMELINE_LANES; row++)
+            json_array_append_new(events, timeline_row_name(w, row));
     }
-    for (int i = 0; i < r->sim->n_events; i++) {
-        const struct simulated_event *e = &r->sim->events[i];
-        bool whole = e->instruction.kind == INSTRUCTION_REDUCE ||
-                     e->instruction.kind == INSTRUCTION_STEP;
-        char name[32];
-
-        snprintf(name, sizeof(name), whole ? "%s" : "%s %d",
-                 instruction_name(e->instruction.kind), e->instruction.micro);
-        json_array_append_new(
-            events, json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name, "ph", "X", "pid",
-                              e->worker, "tid", row_of(e->instruction.kind), "ts",
-                              1e6 * e->start, "dur", 1e6 * (e->end - e->start)));
-    }
-    return json_pack("{s:o, s:s}", "traceEvents", events, "displayTimeUnit", "ms");
+    timeline_add(&timeline, r->sim, events);
+    return timeline_file(events);
 }
 
 static const char *color_of(enum instruction_kind kind)

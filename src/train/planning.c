@@ -443,7 +443,12 @@ struct plan *planning_run(const struct planning *planning, char **why, struct er
     if (!planning->built)
         built_free(own.built);
     plan_names_free(names);
-    cost_free(measured);
+    if (planning->kept) {
+        cost_free(*planning->kept);
+        *planning->kept = measured ? measured : planning->cost;
+    } else {
+        cost_free(measured);
+    }
     plan_shapes_free(tried, request.n_tried);
     return plan;
 }

@@ -30,6 +30,8 @@ struct planning {
     bool averaged;                      /* --ema: one array more for each parameter */
     const struct cluster *cluster;
     struct cost *cost;                  /* NULL: measure; else the caller's */
+    struct cost **kept;                 /* NULL, or where what was measured, or given, stays: the
+                                         * caller's, too */
     struct plan_request request;        /* optimizer, memory_of and user are filled in */
     const char *command;
 };

@@ -449,6 +449,7 @@ void session_close(struct session *session)
     for (int i = 0; s->others && i < s->settings.trial - 1; i++)
         plan_free(s->others[i]);
     free(s->others);
+    cost_free(s->cost);
     cluster_free(s->cluster);
     checkpoint_close(s->resumed);
     initial_free(s->initial);

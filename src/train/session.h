@@ -84,6 +84,7 @@ struct session {
     struct initial *initial;
     struct cluster *cluster;
     struct plan *given, *plan, *resumed_plan;
+    struct cost *cost;                  /* rank 0, for --trace: what the plan comes from; NULL: none */
     struct plan **others;               /* rank 0: [settings.trial - 1]; NULL: no more */
     json_t *plan_json;
     struct placement placement;
@@ -218,6 +219,10 @@ int session_use_gpus(struct session *session, struct err *err);
 int session_cluster(struct session *session, struct err *err);
 /* This rank's share of the cores of its node; 0: not known. */
 int session_cores(const struct session *session);
+/* On rank 0, whose 'events' are those of all ranks: the forecast of an iteration, at the start of one that
+ * was measured, where there are costs to make it of.
+ */
+void session_add_forecast(struct session *session, json_t *events);
 /* For the planner, but for costs that were given. */
 struct planning session_planning(const struct session *session);
 /* What the settings ask of the planner. */

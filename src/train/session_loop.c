@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/order.h"
 #include "base/progress.h"
+#include "scheduler/timeline.h"
 #include "train/gradients.h"
 #include "train/session.h"
 #include "train/train.h"
@@ -396,7 +397,8 @@ static int collect_trace(struct session *s, const void **parts, const size_t *si
         json_array_extend(all, events);
         json_decref(events);
     }
-    top = json_pack("{s:o, s:s}", "traceEvents", all, "displayTimeUnit", "ms");
+    session_add_forecast(s, all);
+    top = timeline_file(all);
     bad = json_save(top, s->settings.trace, err);
     json_decref(top);
     return bad;

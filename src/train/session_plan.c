@@ -55,6 +55,8 @@ static struct plan *make_plan(struct session *s, struct err *err)
             return NULL;
     }
     planning_warn(s->cluster, planning.cost);
+    if (t->trace)
+        planning.kept = &s->cost;
     if (t->trial) {
         s->others = mem_new((size_t)t->trial - 1, sizeof(*s->others));
         planning.request.n_others = t->trial - 1;
@@ -64,7 +66,8 @@ static struct plan *make_plan(struct session *s, struct err *err)
     if (plan && why)
         log_debug("%s", why);
     free(why);
-    cost_free(planning.cost);
+    if (s->cost != planning.cost)
+        cost_free(planning.cost);
     return plan;
 }
 

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/mem.h"
+#include "scheduler/timeline.h"
 
 double trace_clock(void)
 {
@@ -58,42 +59,25 @@ static const char *kind_name(enum instruction_kind kind)
     }
 }
 
-static const char *const lane_names[] = { "instructions", "GPU, compute", "GPU, in", "GPU, out" };
-
-#define LANES 3             /* of a GPU */
-
 static int row(const struct trace_event *e)
 {
-    if (e->lane == TRACE_HOST)
-        return e->kind == INSTRUCTION_REDUCE ? 1 : 0;
-    return 2 + LANES * e->chunk + (int)e->lane - (int)TRACE_COMPUTE;
+    return e->lane == TRACE_HOST
+               ? timeline_row(e->kind)
+               : timeline_gpu_row((enum timeline_lane)(e->lane - TRACE_COMPUTE), e->chunk);
 }
 
-static json_t *name_row(int rank, const char *what, const char *name, int tid)
+/* The host's, and those of a GPU that there is something of. */
+static void name_rows(const struct trace *trace, int rank, json_t *array)
 {
-    return json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", what, "ph", "M", "pid", rank,
-                     "tid", tid, "args", "name", name);
-}
-
-/* Those that there is something of. */
-static void name_lanes(const struct trace *trace, int rank, json_t *array)
-{
-    int named = 1;          /* the last row that has its name */
+    int rows = TIMELINE_LANES;
 
     for (int i = 0; i < trace->n; i++) {
         int last = row(&trace->events[i]);
 
-        while (named < last) {
-            int lane = (++named - 2) % LANES, chunk = (named - 2) / LANES;
-            char name[64];
-
-            if (chunk > 0)
-                snprintf(name, sizeof(name), "%s, chunk %d", lane_names[lane + 1], chunk);
-            else
-                snprintf(name, sizeof(name), "%s", lane_names[lane + 1]);
-            json_array_append_new(array, name_row(rank, "thread_name", name, named));
-        }
+        rows = last < rows ? rows : last + 1;
     }
+    for (int i = 0; i < rows; i++)
+        json_array_append_new(array, timeline_row_name(rank, i));
 }
 
 static void name_event(const struct trace_event *e, char *name, size_t size)
@@ -112,10 +96,8 @@ json_t *trace_events(const struct trace *trace, int rank, int stage, double orig
     char name[64];
 
     snprintf(name, sizeof(name), "rank %d, stage %d", rank, stage);
-    json_array_append_new(array, name_row(rank, "process_name", name, 0));
-    json_array_append_new(array, name_row(rank, "thread_name", lane_names[TRACE_HOST], 0));
-    json_array_append_new(array, name_row(rank, "thread_name", "reduce", 1));
-    name_lanes(trace, rank, array);
+    json_array_append_new(array, timeline_process(rank, name));
+    name_rows(trace, rank, array);
     for (int i = 0; i < trace->n; i++) {
         const struct trace_event *e = &trace->events[i];
 

@@ -38,8 +38,8 @@ void trace_add(struct trace *trace, enum instruction_kind kind, int micro, int p
                int64_t step, double start, double end);
 void trace_put(struct trace *trace, const struct trace_event *event);
 
-/* The events of a rank as a Chrome trace array; 'origin' seconds become time 0. REDUCE has a
- * row of its own, since it overlaps, and so has each stream of a GPU.
+/* The events of a rank as a Chrome trace array, in the rows of scheduler/timeline.h; 'origin' seconds
+ * become time 0.
  */
 json_t *trace_events(const struct trace *trace, int rank, int stage, double origin);
 

@@ -32,6 +32,31 @@ load planning.bash
     done
 }
 
+@test "a trace has a process for each device, with the rows of a run's" {
+    command -v python3 >/dev/null || skip "no python3"
+    flat=flat:2,bandwidth=1e9,latency=0
+    plan --stages 2 --replicas 1,1 --micro-batches 4 -o plan.json >table
+    "$TASUKI" simulate plan.json --cost cost.json --trace trace.json >timeline
+    "$TASUKI" simulate plan.json --cost cost.json --format chrome-trace | diff - trace.json
+    "$TASUKI" simulate plan.json --cost cost.json --format json >sim.json
+    python3 - <<'END'
+import json
+events = json.load(open("trace.json"))["traceEvents"]
+sim = json.load(open("sim.json"))
+names = [e["args"]["name"] for e in events if e["name"] == "process_name"]
+assert names == [b["device"] for b in sim["busy"]], names
+for pid in range(2):
+    rows = [e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == pid]
+    assert rows == ["instructions", "reduce", "receive", "send"], rows
+shown = [e for e in events if e["ph"] == "X"]
+row = {"REDUCE": 1, "RECV": 2, "SEND": 3}
+assert len(shown) == len(sim["events"])
+for e, s in zip(shown, sim["events"]):
+    assert e["name"].split()[0] == s["kind"] and e["tid"] == row.get(s["kind"], 0), (e, s)
+    assert abs(e["ts"] - 1e6 * s["start"]) < 1e-3 and names[e["pid"]] == s["device"], (e, s)
+END
+}
+
 @test "a plan for a topology file is simulated on it, wherever both are" {
     mkdir job
     cat >job/topo.json <<'END'

@@ -570,6 +570,38 @@ for step in range(2):
 END
 }
 
+@test "a trace has the forecast of a step beside the step, in rows of the same names" {
+    local mlp=$srcdir/tests/data/model/mlp
+    need_python
+    "$TASUKI" train "$mlp/model.onnx" --data "$mlp/train.safetensors" --global-batch 8 --steps 3 -q \
+        --ranks-in-process 2 --stages 2 --replicas 1,1 --micro-batches 2 --trace "$DIR/trace.json" \
+        --checkpoint "$DIR/out"
+    python3 - "$DIR/trace.json" <<'END'
+import json, sys
+events = json.load(open(sys.argv[1]))["traceEvents"]
+ranks = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+rows = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+assert [ranks[r] for r in range(4)] == ["rank 0, stage 0", "rank 1, stage 1", "forecast, rank 0",
+                                        "forecast, rank 1"], ranks
+for rank in range(2):
+    both = [[rows[r, t] for t in range(4)] for r in (rank, 2 + rank)]
+    assert both[0] == both[1] == ["instructions", "reduce", "receive", "send"], both
+    for kind, row in ("F", 0), ("RECV", 2), ("SEND", 3):
+        ran, told = ([e for e in events if e["ph"] == "X" and e["name"].startswith(kind + " ")
+                      and (e["pid"], e["tid"], e["args"]["step"]) == (r, row, 1)]
+                     for r in (rank, 2 + rank))
+        assert sorted(e["name"] for e in ran) == sorted(e["name"] for e in told) and told, (ran, told)
+begin = [min(e["ts"] for e in events if e["ph"] == "X" and e["args"]["step"] == 1 and
+             e["cat"] != "RECV" and (e["cat"] == "forecast") == told) for told in (False, True)]
+assert begin[0] > 0 and abs(begin[0] - begin[1]) < 1, begin
+END
+    # Under the plan of a checkpoint nothing is measured, and there is none.
+    "$TASUKI" train "$mlp/model.onnx" --data "$mlp/train.safetensors" --global-batch 8 --steps 4 -q \
+        --ranks-in-process 2 --checkpoint "$DIR/out" --resume --trace "$DIR/more.json"
+    grep -q '"rank 1, stage 1"' "$DIR/more.json"
+    ! grep -q forecast "$DIR/more.json" || false
+}
+
 @test "evaluation counts each held-out sample once, whatever the batch" {
     local mlp=$srcdir/tests/data/model/mlp what values
     for batch in 5 24 72; do

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Are the rows of a GPU in traces of --trace what the host handed over, each once, and in order?"""
+"""Are the rows of a GPU in traces of --trace what the host handed over, each once, and in order? And has
+the forecast of a step the same rows and instructions?
+"""
 import json
 import sys
+from collections import Counter
 
 STEPS = 3
 SLACK = 2000        # us, for the clocks of both
@@ -11,8 +14,32 @@ def read(path):
     with open(path, encoding="utf-8") as file:
         events = json.load(file)["traceEvents"]
     rows = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    ranks = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
     events = [dict(e, row=rows[e["pid"], e["tid"]]) for e in events if e["ph"] == "X"]
+    forecast = [e for e in events if e["cat"] == "forecast"]
+    events = [e for e in events if e["cat"] != "forecast"]
+    check_forecast(events, forecast, rows, ranks)
     return events, [e for e in events if e["row"].startswith("GPU")]
+
+
+def check_forecast(events, forecast, rows, ranks):
+    """Processes of their own, at the start of the second step."""
+    n = len(ranks) // 2
+    begins = min(e["ts"] for e in events if e["args"]["step"] == 1 and e["cat"] != "RECV")
+    assert abs(min(e["ts"] for e in forecast) - begins) < 1, begins
+    for rank in range(n):
+        assert ranks[n + rank] == f"forecast, rank {rank}", ranks
+        assert rows[n + rank, 4] == rows[rank, 4] == "GPU, compute", rows
+        for e in (e for e in forecast if e["pid"] == n + rank):
+            row = {"RECV": "GPU, in", "SEND": "GPU, out", "REDUCE": "reduce"}
+            assert e["row"] == rows[rank, e["tid"]], e
+            assert e["row"].startswith(row.get(e["name"].split()[0], "GPU, compute")), e
+        ran, told = (Counter(e["name"] for e in of if e["cat"] not in ("STEP", "REDUCE")
+                             and e["name"] not in ("STEP", "REDUCE"))
+                     for of in ([e for e in events if e["pid"] == rank and e["tid"] < 4
+                                 and e["args"]["step"] == 1],
+                                [e for e in forecast if e["pid"] == n + rank]))
+        assert ran == told and told, (rank, ran, told)
 
 
 def check_row(events):
