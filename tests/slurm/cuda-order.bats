@@ -126,10 +126,10 @@ leaves_out() {
 # seen, in-place kernels, too.
 @test "whatever one call is left out, that is seen, or makes no difference" {
     local plan="${stages/batches 4/batches 2} --optimizer momentum"
-    leaves_out skip-kernel 50 $plan
+    leaves_out skip-kernel 40 $plan
     leaves_out skip-call 0 $plan
-    leaves_out skip-copy 60 $plan
-    leaves_out skip-graph 20 $plan
+    leaves_out skip-copy 50 $plan
+    leaves_out skip-graph 15 $plan
     leaves_out skip-set 0 $plan
     # What has begun to be is not there, even where nothing says so.
     leaves_out skip-launch 4 --stages 1 --micro-batches 1
