@@ -132,14 +132,18 @@ static void print_text(void)
 
 static int print_json(struct err *err)
 {
-    json_t *built = json_object(), *found = json_object(), *devices = json_object(), *top;
+    json_t *built = json_object(), *found = json_object(), *devices = json_object();
+    json_t *missing = json_object(), *top;
     char cpu[128], *text, *sysconfdir = module_installed(SYSCONFDIR);
 
     cpu_name(cpu);
     for (size_t i = 0; i < COUNT(backends); i++) {
-        char *device = device_of(backends[i], NULL);
+        struct err why = { .text = "this build lacks it" };
+        char *device = device_of(backends[i], &why);
 
         json_object_set_new(devices, backends[i], device ? json_string(device) : json_null());
+        if (!device)
+            json_object_set_new(missing, backends[i], json_string(why.text));
         free(device);
     }
     for (size_t i = 0; i < COUNT(features); i++)
@@ -150,9 +154,9 @@ static int print_json(struct err *err)
         json_object_set_new(found, modules[i].name, path ? json_string(path) : json_null());
         free(path);
     }
-    top = json_pack("{s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:o, s:s}", "schema", "tasuki-info",
+    top = json_pack("{s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:s}", "schema", "tasuki-info",
                     "version", 1, "tasuki", PACKAGE_VERSION, "cpu", cpu, "cpus",
-                    (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "backends", devices,
+                    (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "backends", devices, "missing", missing,
                     "features", built, "modules", found, "sysconfdir", sysconfdir);
     free(sysconfdir);
     text = top ? json_dumps(top, JSON_INDENT(2)) : NULL;

@@ -68,7 +68,7 @@ static int *number_all(const struct topo_node *node, const struct topo_input *in
         const struct topo_gpu *gpu = &node->gpus[i];
         int minor = gpu->seen && input->proc ? minor_of(input, gpu->address) : -1;
 
-        known = gpu->seen ? gpu->mig != 1 && (minor < 0 || minor == *n) : !is_nvidia(node, gpu);
+        known = gpu->seen ? gpu->mig != 1 && minor == *n : !is_nvidia(node, gpu);
         if (gpu->seen)
             gpus[(*n)++] = i;
     }

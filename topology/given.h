@@ -18,8 +18,8 @@ struct topo_given {
 };
 
 /* Nothing is told where the driver shows no more than was given (devices are confined, and numbered
- * anew), hides some GPU, has one in partitions, or numbers device files in another order than PCI
- * addresses: then lists may be in either.
+ * anew), hides some GPU, has one in partitions, or where device files are not known to be numbered in
+ * the order of PCI addresses: then lists may be in either.
  */
 struct topo_given topo_given_gpus(const struct topo_node *node, const struct topo_input *input);
 void topo_given_clear(struct topo_given *given);

@@ -178,7 +178,6 @@ bool cuda_kernel_accumulates(const struct kernel *kernel);
 bool cuda_kernel_records(const struct kernel *kernel);
 int cuda_kernel_run(struct kernel *kernel, struct stream *stream,
                     const struct kernel_args *args, struct err *err);
-/* Kernels of this device that the reference runs: how many, and their operators. */
 
 /* absent.c: the table of a GPU that is not here. */
 extern const struct cuda_runtime cuda_absent;

@@ -58,7 +58,7 @@ static struct cuda_range range_from(const struct range *range, int64_t first)
     };
 }
 
-/* Memory of the host that is not pinned is read before copy() returns. */
+/* At the start of a run, which waits for it: the host's table goes. */
 static int take_table(struct stream *stream, struct ranges *r, const struct cuda_range *table,
                       struct err *err)
 {
@@ -70,7 +70,8 @@ static int take_table(struct stream *stream, struct ranges *r, const struct cuda
         return -1;
     r->cuda.items = (struct cuda_range *)(void *)memory;
     r->cuda.parts = (double *)(void *)(memory + r->table);
-    return cuda->copy(stream->cuda, memory, r->table, table, r->table, r->table, 1, err);
+    return cuda->copy(stream->cuda, memory, r->table, table, r->table, r->table, 1, err) < 0
+               ? -1 : cuda->stream_sync(stream->cuda, err);
 }
 
 struct ranges *cuda_ranges_new(struct stream *stream, const struct range *items, int n,

@@ -34,9 +34,9 @@ int measure_wires(struct comm *comm, struct cluster *cluster, const struct wire_
                   enum measure how, struct links **links, struct err *err);
 
 /* What links between the ranks' GPUs do, by tasuki-cuda.so alone: by NCCL as far as it is used, and
- * there; else hosts move the bytes. '*gpus' is NULL where no node has
- * any, the same on all ranks otherwise; what could not be measured, it says and why. That a GPU
- * fails while it is used is an error. Collective.
+ * there; else hosts move the bytes. '*gpus' is NULL where no node has any, the same on all ranks
+ * otherwise; what could not be measured, it says and why. That a GPU fails while it is used is an
+ * error. Collective.
  */
 int measure_gpus(struct comm *comm, const struct topo_record *record, enum measure how,
                  enum nccl_use use, struct gpu_links **gpus, struct err *err);

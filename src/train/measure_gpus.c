@@ -129,7 +129,8 @@ static char *library_of(const struct driving *d)
     if (uses_nccl(d))
         return mem_printf("NCCL %s%s", d->choices.nccl,
                           d->use == NCCL_IN_NODES ? " and, between nodes, hosts" : "");
-    return mem_strdup(d->use != NCCL_NOWHERE && d->n_first > 1 ? "hosts (there is no NCCL that all ranks have)" : "hosts");
+    return mem_strdup(d->use != NCCL_NOWHERE && d->n_first > 1
+                          ? "hosts (there is no NCCL that all ranks have)" : "hosts");
 }
 
 static bool is_first(const struct driving *d, int rank)

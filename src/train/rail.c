@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/rail.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -46,11 +48,12 @@ static bool has_line(const char *folder, const char *begin)
     return found;
 }
 
+/* Which transports UCX may take, too: of tcp alone the adapter named here would leave nothing. */
 static bool is_said(void)
 {
     static const char *const names[] = {
         "UCX_NET_DEVICES", "UCX_MAX_RNDV_RAILS", "UCX_MAX_EAGER_RAILS", "HFI_UNIT",
-        "HFI_SELECTION_ALG", "PSM2_MULTIRAIL", "PSM2_MULTIRAIL_MAP",
+        "HFI_SELECTION_ALG", "PSM2_MULTIRAIL", "PSM2_MULTIRAIL_MAP", "UCX_TLS",
     };
     const char *folders[] = { getenv("UCX_CONFIG_DIR"), "/etc/ucx", getenv("HOME"), "." };
 
@@ -59,26 +62,68 @@ static bool is_said(void)
             return true;
     for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
         if (folders[i] && (has_line(folders[i], "UCX_NET_DEVICES") ||
-                           has_line(folders[i], "UCX_MAX_")))
+                           has_line(folders[i], "UCX_MAX_") || has_line(folders[i], "UCX_TLS")))
             return true;
     return false;
 }
 
 /* Adapters --------------------------------------------------------------------------- */
 
+static bool is_omni_path(const struct topo_nic *nic)
+{
+    return strcmp(nic->fabric, "Omni-Path") == 0;
+}
+
+static const char *folder_of(const char *variable, const char *usual)
+{
+    const char *folder = getenv(variable);
+
+    return folder && *folder ? folder : usual;
+}
+
+/* "uverbs0", the name of its device file, malloc'ed; NULL: it has none. */
+static char *file_of(const struct topo_nic *nic)
+{
+    char *path = mem_printf("%s/class/infiniband/%s/device/infiniband_verbs",
+                            folder_of("TASUKI_SYSFS", "/sys"), nic->name);
+    DIR *directory = opendir(path);
+    const struct dirent *entry;
+    char *name = NULL;
+
+    while (directory && !name && (entry = readdir(directory)))
+        if (strncmp(entry->d_name, "uverbs", strlen("uverbs")) == 0)
+            name = mem_printf("infiniband/%s", entry->d_name);
+    if (directory)
+        closedir(directory);
+    free(path);
+    return name;
+}
+
+/* A container may show an adapter, and not let it be opened. Of recorded machines there are no files. */
+static bool can_open(const struct topo_nic *nic)
+{
+    const char *dev = folder_of("TASUKI_DEVFS", getenv("TASUKI_SYSFS") ? NULL : "/dev");
+    char *name = is_omni_path(nic) ? mem_strdup(nic->name) : file_of(nic);
+    char *path = dev && name ? mem_printf("%s/%s", dev, name) : NULL;
+    bool can = !dev || (path && access(path, R_OK | W_OK) == 0);
+
+    free(path);
+    free(name);
+    return can;
+}
+
 /* Ethernet of several adapters may be as many networks. */
 static bool is_fabric(const struct topo_nic *nic)
 {
-    return nic->hca && !topo_nic_is_down(nic) &&
-           (strcmp(nic->fabric, "InfiniBand") == 0 || strcmp(nic->fabric, "Omni-Path") == 0);
+    return nic->hca && !topo_nic_is_down(nic) && can_open(nic) &&
+           (strcmp(nic->fabric, "InfiniBand") == 0 || is_omni_path(nic));
 }
 
 /* The first 8 bytes of a port's address, "fe80:0000:0000:0000"; "": not known. */
 static void read_subnet(const struct topo_nic *nic, char subnet[20])
 {
-    const char *sys = getenv("TASUKI_SYSFS");
-    char *path = mem_printf("%s/class/infiniband/%s/ports/%d/gids/0", sys && *sys ? sys : "/sys",
-                            nic->name, nic->port);
+    char *path = mem_printf("%s/class/infiniband/%s/ports/%d/gids/0",
+                            folder_of("TASUKI_SYSFS", "/sys"), nic->name, nic->port);
     FILE *file = fopen(path, "re");
 
     subnet[0] = '\0';
@@ -94,16 +139,31 @@ struct rails {
     int n, *nics;
 };
 
-/* Of several networks, or not all of one kind, a task may need more than one. */
-static bool are_alike(const struct topo_node *node, const struct rails *rails)
+/* How many of them are on the NUMA node of this one. */
+static int count_beside(const struct topo_node *node, const struct rails *rails, int nic)
 {
+    int n = 0;
+
+    for (int i = 0; i < rails->n; i++)
+        n += node->nics[rails->nics[i]].numa == node->nics[nic].numa;
+    return n;
+}
+
+/* Of several networks, or not all of one kind, as those of storage, a task may need more than one. */
+static bool are_alike(const struct topo_node *node, const struct rails *rails, bool on_gpus)
+{
+    const struct topo_nic *one = &node->nics[rails->nics[0]];
     char first[20], other[20];
 
-    read_subnet(&node->nics[rails->nics[0]], first);
+    read_subnet(one, first);
     for (int i = 1; i < rails->n; i++) {
-        read_subnet(&node->nics[rails->nics[i]], other);
-        if (strcmp(first, other) != 0 || strcmp(node->nics[rails->nics[0]].fabric,
-                                                node->nics[rails->nics[i]].fabric) != 0)
+        const struct topo_nic *nic = &node->nics[rails->nics[i]];
+
+        read_subnet(nic, other);
+        if (strcmp(first, other) != 0 || strcmp(one->fabric, nic->fabric) != 0 ||
+            one->bandwidth < nic->bandwidth || one->bandwidth > nic->bandwidth ||
+            (!on_gpus && count_beside(node, rails, rails->nics[i]) !=
+                             count_beside(node, rails, rails->nics[0])))
             return false;
     }
     return true;
@@ -190,7 +250,7 @@ static int choose_by_cores(const struct topo_node *node, const int *all, int n_a
 
 static void set(const struct topo_nic *nic)
 {
-    bool omni_path = strcmp(nic->fabric, "Omni-Path") == 0;
+    bool omni_path = is_omni_path(nic);
     const char *unit = strchr(nic->name, '_');
     char *value = omni_path ? mem_strdup(unit ? unit + 1 : "-1")
                             : mem_printf("%s:%d", nic->name, nic->port);
@@ -207,7 +267,7 @@ void rail_choose(const struct topo_node *node, int tasks, bool on_gpus)
     if (n > 1 && rank >= 0 && rank < tasks && !is_said()) {
         nic = on_gpus ? choose_by_gpu(node, all, rank, tasks, &rails)
                       : choose_by_cores(node, all, n, rank, &rails);
-        if (nic >= 0 && rails.n > 1 && rails.n <= tasks && are_alike(node, &rails))
+        if (nic >= 0 && rails.n > 1 && rails.n <= tasks && are_alike(node, &rails, on_gpus))
             set(&node->nics[nic]);
     }
     free(rails.nics);

@@ -40,8 +40,8 @@ struct store {
     struct pieces pieces;       /* of what is loaded, until it has settled */
 };
 
-/* Allocate everything, zeroed, in one go but for what is in memory of the host. The device counts it: see backend->peak(). 'placement' as in
- * slices_make(). 'offload': the states lie in memory of the host that kernels reach.
+/* Allocate everything, zeroed, in one go but for what is in memory of the host. The device counts
+ * it: see backend->peak(). 'placement' as in slices_make(). 'offload': the states lie in memory of the host that kernels reach.
  */
 int store_init(struct store *store, const struct compiled *compiled,
                const struct placement *placement, struct device *device,

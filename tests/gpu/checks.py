@@ -3,11 +3,11 @@
 """What tests/gpu/run runs once all is built: every check that wants a GPU, on one GPU.
 
 Operators beside the reference, curves of one stage, of several ranks in this process, and of what
-a run may be told besides, beside the CPU's, and of small networks beside PyTorch's on the same GPU, compute-sanitizer, the forecast of
-a step beside what was measured, how large a BERT fits, and samples a second beside PyTorch, eager
-and compiled, the last four where there is what they need. What only compares runs beside other such
-checks, as many as --jobs says, and networks that are timed are exported and compiled meanwhile; what
-is timed runs alone. A check that fails does not end the others; the exit status is 1 where one has.
+a run may be told besides, beside the CPU's, and of small networks beside PyTorch's on the same GPU,
+compute-sanitizer, the forecast of a step beside what was measured, how large a BERT fits, and samples
+a second beside PyTorch, eager and compiled, the last four where there is what they need. What only
+compares runs beside other such checks, as many as --jobs says, and networks that are timed are exported
+and compiled meanwhile; what is timed runs alone. A check that fails does not end the others; the exit status is 1 where one has.
 TASUKI_GPU_PRELOAD is preloaded into what uses the GPU: the stand-in, whose results are not written
 among those of GPUs.
 """

@@ -27,6 +27,13 @@ stand_in_is_sanitized() {
     nm "$builddir/tests/.libs/fake_cuda.so" 2>/dev/null | grep -q __asan_
 }
 
+# What is drawn is drawn again by TASUKI_TEST_SEED.
+use_seed() {
+    export TASUKI_TEST_SEED=${TASUKI_TEST_SEED:-$RANDOM}
+    RANDOM=$TASUKI_TEST_SEED
+    echo "TASUKI_TEST_SEED=$TASUKI_TEST_SEED"
+}
+
 # A folder of the test's own, whose file "machine" says which GPUs the stand-in has.
 use_stand_in() {
     local reason
@@ -36,6 +43,7 @@ use_stand_in() {
     # Sanitizers want to be the first library.
     export ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
     export TASUKI_FAKE_STRICT=1 TASUKI_FAKE_NVML=$PWD/machine TASUKI_PKGLIBDIR=$builddir/.libs
+    use_seed
 }
 
 # What runs in the background as "$job", and says things in "out", has ended with code $1.

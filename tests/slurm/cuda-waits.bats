@@ -85,7 +85,7 @@ END
     [ "${plain[2]}" -eq "${kept[2]}" ]
 }
 
-@test "however large parameters are, loading them waits for pieces alone, and for each before it is used anew" {
+@test "however large parameters are, loading them waits for pieces alone, each before it is used anew" {
     local small large
     ! stand_in_is_sanitized || skip "built with other sanitizers"
     net 1

@@ -26,7 +26,7 @@ drawn() {
     local n=$1
     shift
     [ -z "${TASUKI_TEST_LONG-}" ] || n=$#
-    mapfile -t drawn < <(shuf -n "$n" -e -- "$@")
+    mapfile -t drawn < <(shuf --random-source=<(yes "$RANDOM") -n "$n" -e -- "$@")
 }
 
 needs_mpi() {

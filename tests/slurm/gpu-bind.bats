@@ -21,7 +21,7 @@ setup() {
     use_stand_in
     mpi_environment
     unset HWLOC_XMLFILE CUDA_VISIBLE_DEVICES
-    mkdir proc
+    device_files 1b 3d
     export TASUKI_MEASURE=none TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so TASUKI_PROCFS=$PWD/proc
     fake=$builddir/tests/.libs/fake_cuda.so
     printf 'gpu 0000:%s:00.0\n' 1b 3d >machine
@@ -31,6 +31,15 @@ setup() {
     [ -e ../cost.json ] || "$TASUKI" profile $data/model.onnx --data $data/train.safetensors \
         --optimizer sgd --threads 1 --batch-size 2,8 -q -o ../cost.json
     costs="--cost ../cost.json"
+}
+
+# device_files BUS...: /dev/nvidia0 and on are these GPUs, in order.
+device_files() {
+    local gpu minor=0
+    for gpu; do
+        mkdir -p proc/driver/nvidia/gpus/0000:$gpu:00.0
+        printf 'Device Minor: \t %d\n' $((minor++)) >proc/driver/nvidia/gpus/0000:$gpu:00.0/information
+    done
 }
 
 train() {
@@ -138,10 +147,7 @@ in_step() {
     SLURM_STEP_GPUS=1 CUDA_VISIBLE_DEVICES=0 in_step $model $costs
     # Numbers of device files in another order: nobody knows which are meant.
     printf 'gpu 0000:%s:00.0\n' 1b 3d >machine
-    for gpu in "1b 1" "3d 0"; do
-        mkdir -p proc/driver/nvidia/gpus/0000:${gpu% *}:00.0
-        printf 'Device Minor: \t %d\n' ${gpu#* } >proc/driver/nvidia/gpus/0000:${gpu% *}:00.0/information
-    done
+    device_files 3d 1b
     SLURM_STEP_GPUS=1 CUDA_VISIBLE_DEVICES=0 in_step $model $costs
 }
 
@@ -174,7 +180,7 @@ with mlx5_1:1 MPI starts with mlx5_2:1 MPI starts with mlx5_3:1 " ]
 
 in_lab() {
     [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
-    # A node's GPUs are /dev/nvidia0 to nvidia3.
+    device_files 1b 3d 4e 5f
     printf 'gpu 0000:%s:00.0\n' 1b 3d 4e 5f >machine
 }
 

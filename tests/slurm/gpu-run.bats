@@ -44,8 +44,8 @@ checks() {
             awk -v name="$library" -v place="$PWD/carried/lib/" '
                 $1 == name && index($3, place) != 1 { print; bad = 1 } END { exit bad }'
     done
-    run env -u TASUKI -u TASUKI_PKGLIBDIR PATH=/usr/bin:/bin "$srcdir/tests/gpu/run" --carried carried \
-        --results results --checks features --features no-graphs
+    run env -u TASUKI -u TASUKI_PKGLIBDIR PATH=/usr/bin:/bin TASUKI_PYTHON=/bin/false \
+        "$srcdir/tests/gpu/run" --carried carried --results results --checks features --features no-graphs
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c '^ok  .*feature' results/*-fake-gpu.txt)" -eq 1 ]

@@ -320,7 +320,7 @@ is_planned() {
     for try in 1 2 3 4; do
         plan_two_stages --comm nccl >plan
         cat plan
-        ! is_planned 20 26 "gpu0 gpu1" || break
+        ! is_planned 20 30 "gpu0 gpu1" || break
         [ $try -lt 4 ]
     done
     # Each message leaves one GPU for its host, and reaches the other from there.

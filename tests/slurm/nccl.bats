@@ -22,6 +22,7 @@ setup() {
     mpi_environment
     export TASUKI_MEASURE=none
     cd "$BATS_TEST_TMPDIR"
+    use_seed
     # Sanitizers want to be the first library.
     export ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
     export TASUKI_FAKE_STRICT=1 TASUKI_FAKE_WATCH=1 TASUKI_FAKE_NVML=$PWD/machine
@@ -46,7 +47,7 @@ on_gpus() {
     local n=$1
     shift
     rm -f cuda.jsonl
-    TASUKI_FAKE_SEED=$RANDOM timeout 300 mpirun -n $n -x LD_PRELOAD="$fake" \
+    TASUKI_FAKE_SEED=$TASUKI_TEST_SEED timeout 300 mpirun -n $n -x LD_PRELOAD="$fake" \
         "$TASUKI" train $model --device cuda --log cuda.jsonl "$@"
 }
 
@@ -112,7 +113,7 @@ same_curve() {
         "--stages 2 --replicas 3,1 --micro-batches 2 --no-zero"; do
         echo "$plan"
         rm -f cuda.jsonl
-        srun --mpi=pmix -N2 --ntasks-per-node=2 env LD_PRELOAD="$fake" TASUKI_FAKE_SEED=$RANDOM \
+        srun --mpi=pmix -N2 --ntasks-per-node=2 env LD_PRELOAD="$fake" TASUKI_FAKE_SEED=$TASUKI_TEST_SEED \
             "$TASUKI" train $model --device cuda --log cuda.jsonl --comm nccl+mpi $plan
         same_curve
     done
@@ -123,7 +124,7 @@ same_curve() {
     [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
     unset TASUKI_MEASURE
     network mlp
-    srun --mpi=pmix -N2 --ntasks-per-node=2 env LD_PRELOAD="$fake" TASUKI_FAKE_SEED=$RANDOM \
+    srun --mpi=pmix -N2 --ntasks-per-node=2 env LD_PRELOAD="$fake" TASUKI_FAKE_SEED=$TASUKI_TEST_SEED \
         "$TASUKI" train ${model/-q/} -v --device cuda --comm nccl+mpi --dry-run >report 2>&1
     cat report
     grep -q '^tasuki: GPU links by NCCL and, between nodes, hosts, measured (quick)$' report

@@ -241,7 +241,8 @@ END
         srun --mpi=pmix -N2 --ntasks-per-node=2 --gres=gpu:2 env \
             LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" topo --comm $way >report
         cat report
-        grep -qE "^GPU links by $([ $way = mpi ] && echo hosts || echo 'NCCL [0-9.]+ and, between nodes, hosts'), " report
+        what=$([ $way = mpi ] && echo hosts || echo 'NCCL [0-9.]+ and, between nodes, hosts')
+        grep -qE "^GPU links by $what, " report
         grep -qE "^  same switch, hosts +1 " report
         sed '1,/^GPU links/d' report |
             grep -qE "^  [?], $([ $way = mpi ] && echo hosts || echo NCCL) +[12] "

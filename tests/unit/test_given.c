@@ -9,13 +9,6 @@
 
 static char *proc;
 
-static int make_proc(void **state)
-{
-    (void)state;
-    proc = unit_directory();
-    return 0;
-}
-
 static int remove_proc(void **state)
 {
     (void)state;
@@ -30,6 +23,17 @@ static void add_minor(const char *address, int minor)
 
     assert_int_equal(system(command), 0);
     free(command);
+}
+
+static int make_proc(void **state)
+{
+    (void)state;
+    proc = unit_directory();
+    add_minor("0000:10:00.0", 0);
+    add_minor("0000:30:00.0", 1);
+    add_minor("0000:40:00.0", 2);
+    add_minor("0000:50:00.0", 3);
+    return 0;
 }
 
 /* Four GPUs of NVIDIA's, all shown, between which a card for a display has a place, too. */
@@ -113,14 +117,16 @@ static void partitions_are_not_whole_gpus(void **state)
     expect(node, "SLURM_STEP_GPUS=1", "");
 }
 
-static void device_files_in_another_order_tell_nothing(void **state)
+static void device_files_in_another_order_or_not_known_tell_nothing(void **state)
 {
+    char *command = mem_printf("rm %s/driver/nvidia/gpus/0000:50:00.0/information", proc);
+
     (void)state;
-    add_minor("0000:10:00.0", 0);
-    add_minor("0000:30:00.0", 1);
-    expect(make_node(), "SLURM_STEP_GPUS=1", "SLURM_STEP_GPUS 2");
-    add_minor("0000:40:00.0", 3);
+    assert_int_equal(system(command), 0);
+    free(command);
+    expect(make_node(), "SLURM_STEP_GPUS=1", "");
     add_minor("0000:50:00.0", 2);
+    add_minor("0000:40:00.0", 3);
     expect(make_node(), "SLURM_STEP_GPUS=1", "");
 }
 
@@ -132,7 +138,7 @@ int main(void)
         cmocka_unit_test(where_devices_are_confined_nothing_is_told),
         cmocka_unit_test(what_is_no_list_of_these_gpus_tells_nothing),
         cmocka_unit_test(partitions_are_not_whole_gpus),
-        cmocka_unit_test(device_files_in_another_order_tell_nothing),
+        cmocka_unit_test(device_files_in_another_order_or_not_known_tell_nothing),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

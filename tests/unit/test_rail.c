@@ -13,7 +13,7 @@ static int begin(void **state)
     static const char *const names[] = {
         "UCX_NET_DEVICES", "UCX_MAX_RNDV_RAILS", "UCX_MAX_EAGER_RAILS", "HFI_UNIT",
         "HFI_SELECTION_ALG", "PSM2_MULTIRAIL", "PSM2_MULTIRAIL_MAP", "MPI_LOCALRANKID",
-        "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK",
+        "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "UCX_TLS", "TASUKI_DEVFS",
     };
 
     (void)state;
@@ -123,10 +123,16 @@ static void what_a_user_or_a_site_says_stays(void **state)
     setenv("PSM2_MULTIRAIL", "1", 1);
     expect("omni-path", 4, "- - - -");
     unsetenv("PSM2_MULTIRAIL");
-    unit_write(file, "# UCX_NET_DEVICES=mlx5_0:1\nUCX_TLS=all\n");
+    unit_write(file, "# UCX_NET_DEVICES=mlx5_0:1\nUCX_LOG_LEVEL=warn\n");
     expect("omni-path", 4, "0 0 2 2");
-    unit_write(file, "UCX_TLS=all\nUCX_NET_DEVICES=mlx5_0:1\n");
+    unit_write(file, "UCX_LOG_LEVEL=warn\nUCX_NET_DEVICES=mlx5_0:1\n");
     expect("dgx1", 4, "- - - -");
+    unit_write(file, "UCX_TLS=tcp,sm,self\n");
+    expect("dgx1", 4, "- - - -");
+    unlink(file);
+    setenv("UCX_TLS", "tcp,sm,self", 1);
+    expect("dgx1", 4, "- - - -");
+    unsetenv("UCX_TLS");
     unlink(file);
     free(file);
 }
@@ -158,6 +164,48 @@ static void adapters_of_several_networks_stay_with_every_task(void **state)
     topo_node_free(node);
 }
 
+/* The files of a node's devices, in a container without some of them. */
+static void adapters_that_cannot_be_opened_are_nobodys(void **state)
+{
+    static const char make[] = "mkdir -p $TASUKI_DEVFS/infiniband && for i in 0 1 2 3; do "
+        "mkdir -p $TASUKI_SYSFS/class/infiniband/mlx5_$i/device/infiniband_verbs/uverbs$i && "
+        "touch $TASUKI_DEVFS/infiniband/uverbs$i; done";
+    char *dev = mem_printf("%s/dev", folder);
+
+    (void)state;
+    setenv("TASUKI_DEVFS", dev, 1);
+    expect("dgx1", 4, "- - - -");
+    assert_int_equal(system(make), 0);
+    expect("dgx1", 4, "mlx5_0:1 mlx5_0:1 mlx5_1:1 mlx5_1:1");
+    assert_int_equal(system("rm $TASUKI_DEVFS/infiniband/uverbs[123]"), 0);
+    expect("dgx1", 4, "- - - -");
+    expect("omni-path", 4, "- - - -");
+    assert_int_equal(system("touch $TASUKI_DEVFS/hfi1_0 $TASUKI_DEVFS/hfi1_1 $TASUKI_DEVFS/hfi1_2 "
+                            "$TASUKI_DEVFS/hfi1_3"), 0);
+    expect("omni-path", 4, "0 0 2 2");
+    unsetenv("TASUKI_DEVFS");
+    free(dev);
+}
+
+/* Those of storage may be slower, or on one socket alone. */
+static void on_cpus_adapters_that_are_not_alike_stay_with_every_task(void **state)
+{
+    struct topo_node *node = recorded_machine("dgx1");
+
+    (void)state;
+    free(node->usable);
+    assert_int_equal(set_parse("20-39,60-79", 4096, &node->n_usable, &node->usable), 0);
+    node->nics[0].bandwidth *= 2;
+    expect_of(node, 4, false, "- - - -");
+    node->nics[0].bandwidth /= 2;
+    expect_of(node, 4, false, "mlx5_2:1 mlx5_3:1 mlx5_2:1 mlx5_3:1");
+    for (int i = 0; i < node->n_nics; i++)
+        if (strcmp(node->nics[i].name, "mlx5_1") == 0)
+            node->nics[i].numa = 1;
+    expect_of(node, 4, false, "- - - -");
+    topo_node_free(node);
+}
+
 static void an_adapter_that_is_down_is_nobodys(void **state)
 {
     struct topo_node *node = recorded_machine("dgx1");
@@ -182,6 +230,8 @@ int main(void)
         cmocka_unit_test(what_a_user_or_a_site_says_stays),
         cmocka_unit_test(adapters_of_several_networks_stay_with_every_task),
         cmocka_unit_test(an_adapter_that_is_down_is_nobodys),
+        cmocka_unit_test(adapters_that_cannot_be_opened_are_nobodys),
+        cmocka_unit_test(on_cpus_adapters_that_are_not_alike_stay_with_every_task),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
