@@ -32,19 +32,6 @@
 #include "train/discover.h"
 #include "train/job_nodes.h"
 
-/* Who moves the bytes that are measured between GPUs. */
-static int read_way(const struct options *options, struct request *request, struct err *err)
-{
-    const char *way;
-
-    if (option_choice(options, "comm", &way, err) < 0)
-        return -1;
-    request->nccl = !way || strcmp(way, "nccl") == 0 ? NCCL_EVERYWHERE
-                    : strcmp(way, "mpi") == 0        ? NCCL_NOWHERE
-                                                     : NCCL_IN_NODES;
-    return 0;
-}
-
 static int read_request(const struct options *options, struct request *request,
                         struct err *err)
 {
@@ -65,10 +52,11 @@ static int read_request(const struct options *options, struct request *request,
         .other = operands > 1 ? options_operand(options, 1) : NULL,
     };
     if (option_word(options, "format", &request->format, err) ||
-        option_word(options, "measure", &request->measure, err))
+        option_word(options, "measure", &request->measure, err) ||
+        option_word(options, "comm", &request->nccl, err))
         return -1;
-    if (read_way(options, request, err))
-        return -1;
+    if (!option_given(options, "comm"))
+        request->nccl = NCCL_EVERYWHERE;
     if (operands != (request->diff ? 2 : 0))
         return err_set_code(err, EXIT_USAGE, request->diff
                                 ? "--diff compares two: files, or nodes of --input"

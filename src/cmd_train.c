@@ -239,11 +239,13 @@ static int read_scale(const struct options *o, struct train_settings *t, int pre
 
 static int choose_comm(const struct options *o, struct train_settings *t, struct err *err)
 {
-    const char *way = NULL;
+    const char *way;
+    int use = NCCL_NOWHERE;
 
-    if (option_choice(o, "comm", &way, err) < 0)
+    if (option_word(o, "comm", &use, err) < 0)
         return -1;
-    if (!way || strcmp(way, "mpi") == 0)
+    way = nccl_use_names[use];
+    if (use == NCCL_NOWHERE)
         return 0;
     if (!planning_on_gpu(t->backend))
         return err_set_code(err, EXIT_USAGE, "--comm %s moves bytes between GPUs: say --device "
@@ -251,7 +253,7 @@ static int choose_comm(const struct options *o, struct train_settings *t, struct
     if (option_flag(o, "deterministic", false))
         return err_set_code(err, EXIT_USAGE, "--comm %s and --deterministic: NCCL adds in an "
                             "order of its own: --comm mpi keeps to that of ranks", way);
-    t->nccl = strcmp(way, "nccl") == 0 ? NCCL_EVERYWHERE : NCCL_IN_NODES;
+    t->nccl = (enum nccl_use)use;
     return 0;
 }
 
@@ -584,10 +586,10 @@ static bool wants_facts(const struct options *o)
  */
 static void set_libraries(const struct options *o)
 {
-    const char *way = NULL;
+    int use = NCCL_NOWHERE;
     struct err ignored = { 0 };
 
-    if (option_choice(o, "comm", &way, &ignored) < 0 || !way || strcmp(way, "mpi") == 0)
+    if (option_word(o, "comm", &use, &ignored) < 0 || use == NCCL_NOWHERE)
         return;
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

@@ -9,7 +9,6 @@
 #include "topology/node_read.h"
 #include "topology/shape.h"
 
-#define NVIDIA 0x10de       /* of PCI */
 #define MOST 4095           /* of a list's numbers */
 /* Slurm numbers its own steps (batch script, interactive shell) from here on. */
 #define SPECIAL_STEPS 0xfffffff0u
@@ -50,13 +49,6 @@ static int minor_of(const struct topo_input *input, const char *address)
     return minor;
 }
 
-static bool is_nvidia(const struct topo_node *node, const struct topo_gpu *gpu)
-{
-    int pci = topo_node_find_pci(node, gpu->address);
-
-    return pci >= 0 && node->pcis[pci].vendor == NVIDIA;
-}
-
 /* The GPUs of the node in the order of Slurm's numbers, malloc'ed; NULL: not known. */
 static int *number_all(const struct topo_node *node, const struct topo_input *input, int *n)
 {
@@ -68,7 +60,7 @@ static int *number_all(const struct topo_node *node, const struct topo_input *in
         const struct topo_gpu *gpu = &node->gpus[i];
         int minor = gpu->seen && input->proc ? minor_of(input, gpu->address) : -1;
 
-        known = gpu->seen ? gpu->mig != 1 && minor == *n : !is_nvidia(node, gpu);
+        known = gpu->seen ? gpu->mig != 1 && minor == *n : !topo_node_is_nvidia(node, gpu);
         if (gpu->seen)
             gpus[(*n)++] = i;
     }

@@ -12,6 +12,8 @@
 #include "topology/node_read.h"
 #include "topology/node_shape.h"
 
+#define NVIDIA 0x10de       /* of PCI */
+
 void topo_node_set_text(char **text, const char *value)
 {
     char *copy = mem_strdup(value);
@@ -172,6 +174,13 @@ int topo_node_find_pci(const struct topo_node *node, const char *address)
         if (strcmp(node->pcis[i].address, address) == 0)
             return i;
     return -1;
+}
+
+bool topo_node_is_nvidia(const struct topo_node *node, const struct topo_gpu *gpu)
+{
+    int pci = topo_node_find_pci(node, gpu->address);
+
+    return pci >= 0 && node->pcis[pci].vendor == NVIDIA;
 }
 
 int topo_node_find_gpu(const struct topo_node *node, const char *address)

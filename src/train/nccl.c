@@ -35,6 +35,8 @@ struct nccl {
     bool failed;
 };
 
+const char *const nccl_use_names[] = { "mpi", "nccl", "nccl+mpi" };
+
 struct nccl *nccl_new(struct comm *comm, const struct backend *backend, struct device *device,
                       enum nccl_use use, struct err *err)
 {

@@ -25,8 +25,9 @@ struct nccl;
 struct nccl_team;
 struct stream;
 
-/* Where it moves bytes; elsewhere comm.h does. */
+/* Where it moves bytes; elsewhere comm.h does. In the order of --comm's words, which the names are. */
 enum nccl_use { NCCL_NOWHERE, NCCL_EVERYWHERE, NCCL_IN_NODES };
+extern const char *const nccl_use_names[];
 
 enum nccl_operation { NCCL_SUM, NCCL_SCATTER, NCCL_GATHER, NCCL_SEND, NCCL_RECEIVE,
                       NCCL_BROADCAST };     /* the last from the first member */

@@ -18,7 +18,6 @@
 #include "train/gpu_plan.h"
 #include "train/session.h"
 
-#define NVIDIA 0x10de       /* of PCI */
 #define MOST_GPUS 32        /* of a node; what is beyond is not counted */
 
 /* What a rank tells the others. */
@@ -107,21 +106,13 @@ static void add_driver(struct bound *bound, const struct topo_node *node)
 }
 
 /* Where devices are confined the driver shows those of the step alone; PCI has all. */
-static bool is_nvidia(const struct topo_node *node, const struct topo_gpu *gpu)
-{
-    for (int i = 0; i < node->n_pcis; i++)
-        if (strcmp(node->pcis[i].address, gpu->address) == 0)
-            return node->pcis[i].vendor == NVIDIA;
-    return false;
-}
-
 static void add_present(struct bound *bound, const struct topo_node *node,
                         const struct step_facts *step)
 {
     if (gpus_are_hidden())
         return;
     for (int i = 0; i < node->n_gpus; i++)
-        bound->there += node->gpus[i].seen || is_nvidia(node, &node->gpus[i]);
+        bound->there += node->gpus[i].seen || topo_node_is_nvidia(node, &node->gpus[i]);
     bound->in_job = step->gpus;
     snprintf(bound->job_node, sizeof(bound->job_node), "%s", step->node);
 }

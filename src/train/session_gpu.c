@@ -28,7 +28,7 @@ struct gpu_facts {
 static int check_nccl(const struct session *s, const struct gpu_choices *choices,
                       struct err *err)
 {
-    const char *way = s->settings.nccl == NCCL_IN_NODES ? "nccl+mpi" : "nccl";
+    const char *way = nccl_use_names[s->settings.nccl];
 
     if (s->settings.nccl == NCCL_NOWHERE)
         return 0;
