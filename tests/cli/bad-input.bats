@@ -10,7 +10,7 @@ setup_file() {
     export TASUKI_MEASURE=none
     export OMPI_MCA_orte_tmpdir_base="$DIR" PRTE_MCA_prte_tmpdir_base="$DIR"
     export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
-    export XDG_CACHE_HOME="$DIR/cache" OMPI_MCA_orte_tmpdir_base="$BATS_FILE_TMPDIR"
+    export OMPI_MCA_orte_tmpdir_base="$BATS_FILE_TMPDIR"
     PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$srcdir/tests/model" python3 - <<'END'
 import os
 import tensors

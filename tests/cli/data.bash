@@ -3,12 +3,17 @@
 
 ranks_setup() {
     DIR=$BATS_TEST_TMPDIR
-    export TASUKI_CACHE_DIR=$DIR/cache TASUKI_THREADS=1 TASUKI_MEASURE=none
+    export TASUKI_THREADS=1 TASUKI_MEASURE=none
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
     export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
     export OMPI_MCA_hwloc_base_binding_policy=none
     export OMPI_MCA_orte_tmpdir_base=$DIR PRTE_MCA_prte_tmpdir_base=$DIR
+}
+
+# own_cache: costs that other tests have measured are not for this one, nor the other way round.
+own_cache() {
+    export TASUKI_CACHE_DIR=$DIR/cache
 }
 
 # measured FILE ARGUMENTS...: what the demo's network costs, so that runs that are to be alike have

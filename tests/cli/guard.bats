@@ -5,7 +5,6 @@ load data.bash
 
 setup() {
     ranks_setup
-    export TASUKI_CACHE_DIR=$BATS_FILE_TMPDIR/cache
     cd "$DIR"
     demo=$srcdir/etc/demo
     cp "$demo/digits-train.safetensors" data

@@ -5,7 +5,7 @@ setup() {
     cd "$BATS_TEST_TMPDIR"
     command -v python3 >/dev/null || skip "no python3"
     net=$srcdir/tests/data/model/transformer
-    export TASUKI_THREADS=1 XDG_CACHE_HOME=$PWD/cache
+    export TASUKI_THREADS=1
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1
     export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_orte_tmpdir_base=$PWD

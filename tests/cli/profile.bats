@@ -5,6 +5,7 @@ load data.bash
 
 setup() {
     ranks_setup
+    own_cache
     need_python
     cd "$DIR"
 }

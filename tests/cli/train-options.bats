@@ -3,7 +3,6 @@
 setup() {
     cd "$BATS_TEST_TMPDIR"
     demo=$srcdir/etc/demo
-    export XDG_CACHE_HOME=$BATS_FILE_TMPDIR/cache
 }
 
 # train OPTION...: a short run on the digits.

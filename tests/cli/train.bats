@@ -361,6 +361,7 @@ END
 
 @test "a trial takes the plan shown to be the fastest and changes nothing else" {
     need_python
+    own_cache
     curve "$DIR/log" 1 $MODEL --global-batch 16 --steps 5 --trial 3
     trial_of 1
     has_mpi || return 0
@@ -382,7 +383,7 @@ END
 @test "what a trial took is in the forecast of the next plan" {
     need_mpi
     need_python
-    export TASUKI_CACHE_DIR=$DIR/cache
+    own_cache
     pins="--pipelines 1 --stages 2 --replicas 1,1"
     go() { mpirun -n 2 "$TASUKI" train $MODEL --global-batch 24 $pins --steps 9 --log "$DIR/log" \
         "$@"; }
@@ -440,7 +441,7 @@ stages_of() {
 @test "the plan after a trial has the stages that came first in it" {
     need_mpi
     need_python
-    export TASUKI_CACHE_DIR=$DIR/cache
+    own_cache
     go() { mpirun -n 2 "$TASUKI" train $MODEL --global-batch 24 --schedule 1f1b --steps 1 \
         --log "$DIR/log" -q "$@"; }
     go --trial 2
@@ -495,6 +496,7 @@ END
 }
 
 @test "profile writes a cost file from which train plans" {
+    own_cache
     run "$TASUKI" profile $MODEL --batch-size 4,8 -o "$DIR/cost.json" --no-cache -q
     [ "$status" -eq 0 ]
     grep -q '"tasuki-cost"' "$DIR/cost.json"

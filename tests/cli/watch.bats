@@ -128,6 +128,7 @@ spoilt_runs() {
 
 @test "each line of a log is as tasuki-log(5) says, which has no key that no line has" {
     need_python
+    own_cache
     local test="--test $DEMO/digits-test.safetensors"
     curve all 1 $MODEL --global-batch 24 --steps 4 --ranks-in-process 3 --trial 2 --report-every 2steps \
         --checkpoint out --checkpoint-every 2 $test --eval-every 2 --clip-norm 1 --loss-scale 1024 \

@@ -101,8 +101,7 @@ class Session:
         # Launchers of other tests that end meanwhile clear what they think is theirs in /tmp.
         self.environment = {**os.environ, **ENVIRONMENT,
                             "OMPI_MCA_orte_tmpdir_base": self.scratch,
-                            "PRTE_MCA_prte_tmpdir_base": self.scratch,
-                            "XDG_CACHE_HOME": os.path.join(self.scratch, "cache")}
+                            "PRTE_MCA_prte_tmpdir_base": self.scratch}
 
     def close(self):
         if os.environ.get("TASUKI_TEST_KEEP"):

@@ -29,6 +29,8 @@ setup() {
     [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
     mpi_environment
     unset HWLOC_XMLFILE CUDA_VISIBLE_DEVICES
+    # Ranks that wait for those that measure take the cores that others of them have.
+    export TASUKI_MEASURE=none
     cd "$BATS_TEST_TMPDIR"
 }
 
@@ -191,6 +193,7 @@ switches_of_slurm() {
 }
 
 @test "the machine is saved by one step, and more of its nodes are planned for on the login node" {
+    unset TASUKI_MEASURE
     export TASUKI_MACHINES=$PWD/machines XDG_CONFIG_HOME=$PWD/none
     cat >cost.json <<'END'
 { "schema": "tasuki-cost", "version": 1, "micro_batch": [1],
@@ -226,6 +229,7 @@ END
 
 @test "GPUs of several nodes are measured below a switch and across switches" {
     grep -qs ncclSend "$builddir/.libs/tasuki-cuda.so" || skip "built without CUDA or NCCL"
+    unset TASUKI_MEASURE
     with_driver
     echo 'wire network network 1e-3 1e9' >>nvml.txt
     srun --mpi=pmix -N4 --ntasks-per-node=1 --gres=gpu:1 \
@@ -415,7 +419,6 @@ batch_job_ended() {
 @test "srun --tasuki-report writes beside a batch job's output, and in steps of any allocation" {
     [ -e "$TASUKI_PKGLIBDIR/tasuki_spank.so" ] || skip "built without spank.h"
     local job
-    export TASUKI_MEASURE=none
     mkdir out
     job=$("$lab" run sbatch --parsable -N2 -w n1,n2 -o out/job-%j.txt \
         --wrap 'cd /; srun --tasuki-report=/nonexistent/x true; srun --tasuki-report hostname')
@@ -437,7 +440,6 @@ batch_job_ended() {
 
 @test "srun --tasuki-report has the nodes of all components of a heterogeneous step, and no others" {
     [ -e "$TASUKI_PKGLIBDIR/tasuki_spank.so" ] || skip "built without spank.h"
-    export TASUKI_MEASURE=none
     # shellcheck disable=SC2016
     run "$lab" run timeout 200 salloc -Q -N1 -w n1 : -N2 -w n2,n3 sh -c '
         srun --het-group=0,1 --tasuki-report=all.txt sh -c "echo task of \$SLURMD_NODENAME" &&
@@ -456,7 +458,6 @@ batch_job_ended() {
     local real
     [ -e "$TASUKI_PKGLIBDIR/tasuki_spank.so" ] || skip "built without spank.h"
     real=$(type -P srun)
-    export TASUKI_MEASURE=none
     mkdir bin
     printf '#!/bin/sh\n"%s" "$@"\nexec sleep 2000\n' "$real" >bin/srun
     chmod +x bin/srun
