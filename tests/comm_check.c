@@ -55,7 +55,9 @@ static unsigned char pattern(int rank, size_t i, int round)
     return (unsigned char)((size_t)rank * 37 + i * 11 + (size_t)round * 5 + (i >> 8));
 }
 
-static void check_exchange(void)
+static void check_exchange_by(int (*exchange)(struct comm *comm, const void *data, size_t size,
+                                              void **block, const void **parts, size_t *sizes,
+                                              struct err *err))
 {
     int n = comm_size(comm), me = comm_rank(comm);
     const void **parts = mem_new((size_t)n, sizeof(*parts));
@@ -68,7 +70,7 @@ static void check_exchange(void)
 
         for (size_t i = 0; i < mine; i++)
             bytes[i] = pattern(me, i, round);
-        must(comm_exchange(comm, bytes, mine, &block, parts, sizes, &err), "exchange");
+        must(exchange(comm, bytes, mine, &block, parts, sizes, &err), "exchange");
         for (int r = 0; r < n; r++) {
             expect(sizes[r] == (size_t)r * 1000 * (size_t)round, "exchanged size");
             for (size_t i = 0; i < sizes[r]; i++)
@@ -80,6 +82,33 @@ static void check_exchange(void)
     }
     free(parts);
     free(sizes);
+}
+
+static void check_exchange(void)
+{
+    check_exchange_by(comm_exchange);
+}
+
+/* The last rank comes when it has what the first one, which is there, has posted. */
+static void check_introduction(void)
+{
+    int me = comm_rank(comm), last = comm_size(comm) - 1;
+    size_t size = (size_t)8 << 20;
+    char *bytes = mem_new(size, 1);
+    struct comm_request *request = comm_request_new(comm);
+
+    if (me == 0 && last > 0)
+        must(comm_send(comm, bytes, size, last, 0, request, &err), "send");
+    if (me == last && last > 0)
+        must(comm_receive(comm, bytes, size, 0, 0, request, &err), "receive");
+    if (me == last)
+        must(comm_wait(request, &err), "wait for a message");
+    check_exchange_by(comm_introduce);
+    must(comm_wait(request, &err), "wait for a send");
+    comm_request_free(request);
+    free(bytes);
+    if (comm_rank(comm) == 0)
+        printf("introduced by %s\n", comm_way(comm));
 }
 
 /* One rank comes late; nobody may leave before it has come. All ranks are on one clock. */
@@ -354,6 +383,7 @@ static const struct { const char *name; void (*run)(void); } checks[] = {
     { "agreement", check_agreement },
     { "messages", check_messages },
     { "sums", check_sums },
+    { "introduction", check_introduction },
 };
 
 /* The words of the command line after -N. */

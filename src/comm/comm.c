@@ -247,6 +247,22 @@ int comm_exchange(struct comm *comm, const void *data, size_t size, void **block
     return met(comm, comm->driver->exchange(comm, data, size, block, parts, sizes, err));
 }
 
+int comm_introduce(struct comm *comm, const void *data, size_t size, void **block,
+                   const void **parts, size_t *sizes, struct err *err)
+{
+    if (!comm->driver->introduce) {
+        snprintf(comm->way, sizeof(comm->way), "%s", comm_name(comm));
+        return comm_exchange(comm, data, size, block, parts, sizes, err);
+    }
+    where_does(&comm->where, WHERE_MEETS, -1);
+    return met(comm, comm->driver->introduce(comm, data, size, block, parts, sizes, err));
+}
+
+const char *comm_way(const struct comm *comm)
+{
+    return comm->way;
+}
+
 int comm_collect(struct comm *comm, const void *mine, size_t size, void *all, struct err *err)
 {
     const void **parts = mem_new((size_t)comm->size, sizeof(*parts));

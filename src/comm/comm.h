@@ -98,7 +98,14 @@ const struct sighting *comm_standstill(const struct comm *comm);
  */
 int comm_exchange(struct comm *comm, const void *data, size_t size, void **block,
                   const void **parts, size_t *sizes, struct err *err);
-/* The same of what has the same size on all ranks: 'all' is an array of what each gave. */
+/* The same by means of the launcher, PMIx, where these bring everything to all ranks: of what others are
+ * to be joined by, since it takes longer.
+ */
+int comm_introduce(struct comm *comm, const void *data, size_t size, void **block,
+                   const void **parts, size_t *sizes, struct err *err);
+/* What that went by the last time: "PMIx", "MPI", "threads"; with the reason where PMIx failed. */
+const char *comm_way(const struct comm *comm);
+/* As comm_exchange() of what has the same size on all ranks: 'all' is an array of what each gave. */
 int comm_collect(struct comm *comm, const void *mine, size_t size, void *all, struct err *err);
 /* Bytes from rank 'root' to all; '*data' is malloc'ed on the others. */
 int comm_broadcast(struct comm *comm, int root, void **data, size_t *size, struct err *err);

@@ -11,7 +11,7 @@
 #include "comm/patience.h"
 #include "comm/where.h"
 
-#define COMM_DRIVER_VERSION 11
+#define COMM_DRIVER_VERSION 12
 #define COMM_DRIVER_SYMBOL "tasuki_comm_driver"
 
 struct comm_driver {
@@ -28,6 +28,9 @@ struct comm_driver {
     /* NULL, or the same, but never by the launcher's own means, of which the first exchange is. */
     int (*share)(struct comm *comm, const void *data, size_t size, void **block,
                  const void **parts, size_t *sizes, struct err *err);
+    /* NULL, or the same, by the launcher's means wherever they work; says so in comm->way. */
+    int (*introduce)(struct comm *comm, const void *data, size_t size, void **block,
+                     const void **parts, size_t *sizes, struct err *err);
     int (*broadcast)(struct comm *comm, int root, void **data, size_t *size, struct err *err);
     int (*fence)(struct comm *comm, struct err *err);
     /* The smallest 'value' of all ranks. */
@@ -62,6 +65,7 @@ struct comm {
     char **hosts;               /* [size]: one allocation each, freed by close() */
     const int *processes;       /* [size], see comm_process(); NULL: all are one, or one each */
     char library[128];
+    char way[256];              /* see comm_way() */
     bool agreed;                /* all ranks know of a failure, and have the same text */
     int speaker;                /* of that: the rank that says it */
     int starved;                /* 1 + what comm_starved() says */

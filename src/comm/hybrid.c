@@ -286,6 +286,18 @@ static int hybrid_share(struct comm *comm, const void *data, size_t size, void *
                        parts, sizes, err);
 }
 
+static int hybrid_introduce(struct comm *comm, const void *data, size_t size, void **block,
+                            const void **parts, size_t *sizes, struct err *err)
+{
+    const struct comm *far = hybrid_rank(comm)->hybrid->far;
+
+    if (exchange_by(comm, far->driver->introduce, data, size, block, parts, sizes, err))
+        return -1;
+    if (hybrid_leads(comm))
+        memcpy(comm->way, far->way, sizeof(comm->way));
+    return 0;
+}
+
 /* The threads of a process meet before its first one calls MPI, and after: it does so alone. */
 static int hybrid_broadcast(struct comm *comm, int root, void **data, size_t *size,
                             struct err *err)
@@ -343,6 +355,7 @@ const struct comm_driver comm_hybrid_driver = {
     .close = hybrid_close,
     .exchange = hybrid_exchange,
     .share = hybrid_share,
+    .introduce = hybrid_introduce,
     .broadcast = hybrid_broadcast,
     .fence = hybrid_fence,
     .least = hybrid_least,

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* tasuki-mpi.so: the control plane, by MPI but for the first exchange, which is PMIx's. */
+/* tasuki-mpi.so: the control plane, by MPI but for the first exchange and introductions, which are
+ * PMIx's.
+ */
 #include "comm/mpi_private.h"
 
 #include <limits.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -84,33 +87,61 @@ int mpi_share(struct comm *comm, const void *data, size_t size, void **block, co
     return status;
 }
 
+/* Where Slurm 22.05 is told to fence by its tree (SLURM_PMIX_FENCE, mpi.conf), even a fence that
+ * collects brings nothing from other nodes. So all ranks tell each other whether they got everything:
+ * 1; or do without PMIx if one did not: 0; -1: they cannot.
+ */
+static int exchange_by_pmix(struct comm *comm, const void *data, size_t size, void **block,
+                            const void **parts, size_t *sizes, struct err *err)
+{
+    struct mpi_state *state = mpi_state(comm);
+    struct err why = { 0 };
+    void *gathered = NULL;
+    int all = 0, bad, complete = pmix_session_exchange(state->pmix, comm, data, size, &gathered,
+                                                       parts, sizes, &why) == 0;
+
+    bad = mpi_least(comm, complete, &all, err);
+    if (!bad && all) {
+        *block = gathered;
+        return 1;
+    }
+    free(gathered);
+    snprintf(state->lacks, sizeof(state->lacks), "%.150s",
+             complete ? "another rank does not get everything" : why.text);
+    return bad ? -1 : 0;
+}
+
 /* The first time by PMIx, before any rank has a connection to another; a fence of its server is
- * slower than what MPI does later. Where Slurm 22.05 is told to fence by its tree (SLURM_PMIX_FENCE,
- * mpi.conf), even a fence that collects brings nothing from other nodes. So all ranks tell each
- * other whether they got everything, and do without PMIx if one did not.
+ * slower than what MPI does later.
  */
 int mpi_exchange(struct comm *comm, const void *data, size_t size, void **block,
                  const void **parts, size_t *sizes, struct err *err)
 {
     struct mpi_state *state = mpi_state(comm);
-    struct err ignored;
-    int complete, all;
-    void *gathered;
+    int all = 0;
 
-    if (state->pmix && !state->exchanged) {
+    if (state->pmix && !state->exchanged && !state->lacks[0]) {
         state->exchanged = true;
-        complete = pmix_session_exchange(state->pmix, comm, data, size, &gathered, parts,
-                                         sizes, &ignored) == 0;
-        if (mpi_least(comm, complete, &all, err))
-            return -1;
-        if (all) {
-            *block = gathered;
-            return 0;
-        }
-        if (complete)
-            free(gathered);
+        all = exchange_by_pmix(comm, data, size, block, parts, sizes, err);
     }
+    if (all)
+        return all < 0 ? -1 : 0;
     return mpi_share(comm, data, size, block, parts, sizes, err);
+}
+
+int mpi_introduce(struct comm *comm, const void *data, size_t size, void **block,
+                  const void **parts, size_t *sizes, struct err *err)
+{
+    struct mpi_state *state = mpi_state(comm);
+    int all = 0;
+
+    if (state->pmix && !state->lacks[0])
+        all = exchange_by_pmix(comm, data, size, block, parts, sizes, err);
+    if (all < 0 || (!all && mpi_share(comm, data, size, block, parts, sizes, err)))
+        return -1;
+    snprintf(comm->way, sizeof(comm->way), "%s%s%s", all ? "PMIx" : "MPI",
+             state->lacks[0] ? ", since PMIx failed: " : "", state->lacks);
+    return 0;
 }
 
 static int broadcast_bytes(struct comm *comm, int root, void *data, size_t size,

@@ -278,6 +278,7 @@ const struct comm_driver tasuki_comm_driver = {
     .close = mpi_close,
     .exchange = mpi_exchange,
     .share = mpi_share,
+    .introduce = mpi_introduce,
     .broadcast = mpi_broadcast,
     .fence = mpi_fence,
     .least = mpi_least,

@@ -23,7 +23,7 @@
 
 #include "base/mem.h"
 
-#define GET_TIMEOUT 60  /* seconds; the data are on this node once a fence has collected them */
+#define GET_TIMEOUT 60  /* seconds */
 
 /* As MPI_CHECK. */
 #define PMIX_CHECK(call, err)                                                               \
@@ -131,6 +131,19 @@ static void fence_ended(pmix_status_t status, void *user)
     atomic_store(&session->fence, status);
 }
 
+/* What MPI has yet to send is sent while this rank waits for PMIx: another one, that is to come, may be
+ * waiting for it.
+ */
+static int let_mpi_move(const struct comm *comm, struct err *err)
+{
+    MPI_Comm control = mpi_state(comm)->control;
+    int found;
+
+    if (control != MPI_COMM_NULL)
+        MPI_CHECK(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, control, &found, MPI_STATUS_IGNORE), err);
+    return 0;
+}
+
 static int collecting_fence(struct pmix_session *session, struct comm *comm, struct err *err)
 {
     bool yes = true;
@@ -149,6 +162,8 @@ static int collecting_fence(struct pmix_session *session, struct comm *comm, str
     while ((status = atomic_load(&session->fence)) == FENCE_OPEN) {
         if (patience_over(comm_patience(comm)))
             return patience_fail(comm_patience(comm), "PMIx fence", err);
+        if (let_mpi_move(comm, err))
+            return -1;
         patience_pause(comm_patience(comm));
     }
     patience_renew(comm_patience(comm));
@@ -175,38 +190,41 @@ static int put(struct pmix_session *session, const void *data, size_t size, stru
     return 0;
 }
 
+/* Once a fence has collected it, it is with this node's server: that is not to wait for it. */
 static int get(struct pmix_session *session, int rank, pmix_value_t **value, struct err *err)
 {
     pmix_proc_t proc = session->all;
-    pmix_info_t info;
+    pmix_info_t info[2];
+    bool yes = true;
     int timeout = GET_TIMEOUT;
     char key[32];
     pmix_status_t status;
 
     name_key(session, key);
     proc.rank = (pmix_rank_t)rank;
-    PMIX_INFO_CONSTRUCT(&info);
-    PMIX_INFO_LOAD(&info, PMIX_TIMEOUT, &timeout, PMIX_INT);
-    status = PMIx_Get(&proc, key, &info, 1, value);
-    PMIX_INFO_DESTRUCT(&info);
+    PMIX_INFO_CONSTRUCT(&info[0]);
+    PMIX_INFO_LOAD(&info[0], PMIX_TIMEOUT, &timeout, PMIX_INT);
+    PMIX_INFO_CONSTRUCT(&info[1]);
+    PMIX_INFO_LOAD(&info[1], PMIX_IMMEDIATE, &yes, PMIX_BOOL);
+    status = PMIx_Get(&proc, key, info, 2, value);
     if (status != PMIX_SUCCESS)
         return pmix_error(status, "PMIx_Get", err);
-    if ((*value)->type == PMIX_BYTE_OBJECT && (*value)->data.bo.size > 0)
+    if ((*value)->type == PMIX_BYTE_OBJECT && (*value)->data.bo.bytes && (*value)->data.bo.size > 0)
         return 0;
     PMIX_VALUE_RELEASE(*value);
-    return err_set(err, "PMIx_Get: rank %d gave nothing", rank);
+    return err_set(err, "PMIx_Get: not the bytes that every rank puts");
 }
 
 /* Append what 'rank' gave to the block; a first byte that is not data was put before it,
  * since PMIx does not carry nothing.
  */
-static int append(struct pmix_session *session, int rank, unsigned char **bytes, size_t *used,
-                  size_t *size, struct err *err)
+static int append(struct pmix_session *session, const struct comm *comm, int rank,
+                  unsigned char **bytes, size_t *used, size_t *size, struct err *err)
 {
     pmix_value_t *value;
 
     if (get(session, rank, &value, err))
-        return err_prefix(err, "rank %d", rank);
+        return err_prefix(err, "rank %d (%s)", rank, comm->hosts[rank]);
     *size = value->data.bo.size - 1;
     *bytes = mem_resize(*bytes, *used + *size + 1, 1);
     memcpy(*bytes + *used, value->data.bo.bytes + 1, *size);
@@ -226,13 +244,16 @@ int pmix_session_exchange(struct pmix_session *session, struct comm *comm, const
     if (size)
         memcpy(own + 1, data, size);
     session->round++;
-    status = put(session, own, size + 1, err) || collecting_fence(session, comm, err);
+    /* The others wait for this rank's part in the fence in any case. */
+    status = put(session, own, size + 1, err);
+    if (collecting_fence(session, comm, status ? NULL : err))
+        status = -1;
     free(own);
     for (int r = 0; r < comm->size && !status; r++)
-        status = append(session, r, &bytes, &used, &sizes[r], err);
+        status = append(session, comm, r, &bytes, &used, &sizes[r], err);
     if (status) {
         free(bytes);
-        return err_prefix(err, "exchange with all ranks");
+        return -1;
     }
     used = 0;
     for (int r = 0; r < comm->size; r++) {

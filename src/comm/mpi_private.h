@@ -35,6 +35,7 @@ struct mpi_state {
     struct pmix_session *pmix;  /* NULL: there is none */
     bool rendezvous;        /* of user messages: a send ends when its receive has begun */
     bool exchanged;         /* once, by PMIx */
+    char lacks[160];        /* what a rank lacked of what PMIx brought: it is not asked again; "" */
 };
 
 static inline struct mpi_state *mpi_state(const struct comm *comm)
@@ -88,6 +89,8 @@ int mpi_share(struct comm *comm, const void *data, size_t size, void **block, co
               size_t *sizes, struct err *err);
 int mpi_exchange(struct comm *comm, const void *data, size_t size, void **block,
                  const void **parts, size_t *sizes, struct err *err);
+int mpi_introduce(struct comm *comm, const void *data, size_t size, void **block,
+                  const void **parts, size_t *sizes, struct err *err);
 int mpi_broadcast(struct comm *comm, int root, void **data, size_t *size, struct err *err);
 int mpi_fence(struct comm *comm, struct err *err);
 int mpi_least(struct comm *comm, int value, int *least, struct err *err);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "kernels/cuda/collectives.h"
@@ -266,6 +267,16 @@ static int open_team(struct nccl_team *team, const char id[CUDA_ID_SIZE], struct
     return team->cuda && wait_ready(team, err) == 0 ? warm(team, err) : -1;
 }
 
+static int check_sizes(const struct comm *comm, const size_t *sizes, struct err *err)
+{
+    for (int r = 0; r < comm_size(comm); r++)
+        if (sizes[r] % sizeof(struct invitation) != 0)
+            return err_set(err, "NCCL: the ids of rank %d (%s) are %zu bytes long, no multiple of %zu: is "
+                           "it another tasuki?", r, comm_host(comm, r), sizes[r],
+                           sizeof(struct invitation));
+    return 0;
+}
+
 /* One after the other, in the order of keys: so no two ranks wait for each other. */
 static int open_all(struct nccl *nccl, const void *const *parts, const size_t *sizes,
                     struct err *err)
@@ -274,25 +285,40 @@ static int open_all(struct nccl *nccl, const void *const *parts, const size_t *s
 
     for (struct nccl_team *t = nccl->teams; t; t = t->next) {
         if (!find_id(t, parts[t->ranks[0]], sizes[t->ranks[0]], id))
-            return err_set(err, "NCCL: rank %d has no id for %d ranks", t->ranks[0], t->n);
+            return err_set(err, "NCCL: rank %d (%s) gave no id for %d ranks", t->ranks[0],
+                           comm_host(nccl->comm, t->ranks[0]), t->n);
         if (open_team(t, id, err))
             return fail(t);
     }
     return 0;
 }
 
+/* Whoever has no id for the others says so before they wait for it; what came is the same on all ranks,
+ * and one says what is wrong with it.
+ */
+static int exchange_ids(struct nccl *nccl, void **block, const void **parts, size_t *sizes,
+                        struct err *err)
+{
+    struct comm *comm = nccl->comm;
+    struct invitation *mine = NULL;
+    int n = 0, bad = comm_agree(comm, err, invite(nccl, &mine, &n, err)) ||
+                     comm_introduce(comm, mine ? (const void *)mine : "", (size_t)n * sizeof(*mine),
+                                    block, parts, sizes, err) ||
+                     comm_agree(comm, err, check_sizes(comm, sizes, err));
+
+    free(mine);
+    if (!bad && comm_rank(comm) == 0)
+        log_debug("NCCL: ids by %s", comm_way(comm));
+    return bad ? -1 : 0;
+}
+
 int nccl_connect(struct nccl *nccl, struct err *err)
 {
     size_t size = (size_t)comm_size(nccl->comm), *sizes = mem_new(size, sizeof(*sizes));
     const void **parts = mem_new(size, sizeof(*parts));
-    struct invitation *mine = NULL;
     void *block = NULL;
-    int n = 0, bad = invite(nccl, &mine, &n, err);
+    int bad = exchange_ids(nccl, &block, parts, sizes, err) || open_all(nccl, parts, sizes, err);
 
-    bad = bad || comm_exchange(nccl->comm, mine ? (const void *)mine : "",
-                               (size_t)n * sizeof(*mine), &block, parts, sizes, err) ||
-          open_all(nccl, parts, sizes, err);
-    free(mine);
     free(block);
     free(parts);
     free(sizes);

@@ -164,7 +164,7 @@ all_passed() {
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *"$1 ranks, ${2:-mpi}, "* ]]
-    for check in exchange fence broadcast agreement messages sums; do
+    for check in exchange fence broadcast agreement messages sums introduction; do
         [[ "$output" == *"$check: ok"* ]]
     done
 }

@@ -119,6 +119,79 @@ same_curve() {
     done
 }
 
+# ids_go HOW COMMAND...: a training that the command starts has the curve, and the ids of all its plans go
+# so. What ranks put is in the file "puts".
+ids_go() {
+    local how=$1
+    shift
+    rm -f cuda.jsonl puts
+    "$@" env LD_PRELOAD="$pmix:$fake" TASUKI_PMIX_PUTS=$PWD/puts TASUKI_FAKE_SEED=$TASUKI_TEST_SEED \
+        "$TASUKI" train ${model/-q/} -v --device cuda --log cuda.jsonl --comm nccl >out 2>&1 || {
+        cat out
+        return 1
+    }
+    grep 'NCCL: ids' out
+    [ "$(grep -c 'NCCL: ids' out)" -eq "$(grep -c "NCCL: ids by $how$" out)" ]
+    same_curve
+}
+
+@test "NCCL's ids go by PMIx, under srun and under mpirun" {
+    pmix=$builddir/tests/.libs/record_pmix.so
+    [ -e "$pmix" ] || skip "built without PMIx"
+    network tied
+    model+=" --stages 2 --replicas 2,2 --micro-batches 2"
+    ids_go PMIx mpirun -n 4
+    # The first of a team gives its id, 128 bytes and 16 that say whose it is, behind a byte.
+    cat puts
+    [ "$(awk '$2 == "tasuki.3" { n += ($3 - 1) / 144 } END { print n }' puts)" -eq 7 ]
+    [ -z "$WHY_NOT" ] || return 0
+    ids_go PMIx srun --mpi=pmix -N2 --ntasks-per-node=2
+    [ "$(awk '$2 == "tasuki.3" { n += ($3 - 1) / 144 } END { print n }' puts)" -eq 7 ]
+}
+
+# So many streams in one run, and several ranks in one process, fake_watch.c does not follow.
+@test "several connections in one run have ids of their own" {
+    unset TASUKI_FAKE_WATCH
+    pmix=$builddir/tests/.libs/record_pmix.so
+    [ -e "$pmix" ] || skip "built without PMIx"
+    network tied
+    model+=" --stages 2 --trial 2"
+    ids_go PMIx mpirun -n 2
+    [ "$(grep -c 'NCCL: ids' out)" -gt 1 ]
+    grep -q ' tasuki\.4 ' puts
+}
+
+@test "ids of several ranks of a process go by PMIx, where there are other processes" {
+    unset TASUKI_FAKE_WATCH
+    pmix=$builddir/tests/.libs/record_pmix.so
+    [ -e "$pmix" ] || skip "built without PMIx"
+    network tied
+    model+=" --stages 2 --replicas 2,2 --micro-batches 2 --ranks-in-process 2"
+    ids_go PMIx mpirun -n 2
+    model=${model%2}4
+    ids_go threads
+}
+
+@test "where PMIx loses or spoils an id, or a rank cannot put it, MPI brings all" {
+    local how
+    pmix=$builddir/tests/.libs/record_pmix.so
+    [ -e "$pmix" ] || skip "built without PMIx"
+    network tied
+    model+=" --stages 2 --replicas 2,2 --micro-batches 2"
+    for how in lost refused text; do
+        export TASUKI_PMIX_SPOILS="1 tasuki.3 $how"
+        ids_go 'MPI, since PMIx failed: rank 1 (.*): PMIx_Get: .*' mpirun -n 4
+        [ -n "$WHY_NOT" ] || ids_go 'MPI, since PMIx failed: rank 1 (n1): PMIx_Get: .*' \
+            srun --mpi=pmix -N2 --ntasks-per-node=2
+    done
+    export TASUKI_PMIX_SPOILS="1 tasuki.3 short"
+    run ids_go PMIx mpirun -n 4
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [ "$(grep -c error: <<<"$output")" -eq 1 ]
+    [[ "$output" == *"NCCL: the ids of rank 1 ("*") are 143 bytes long, no multiple of 144"* ]]
+}
+
 # Messages in nodes and sums by NCCL, others by hosts, under the eyes of fake_watch.c.
 @test "what links take is measured as bytes move" {
     [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
@@ -162,6 +235,16 @@ same_curve() {
         [ "$(grep -c error: <<<"$output")" -eq 1 ]
         [[ "$output" == *"rank 1 "*"GPU 0000:3d:00.0: nccl"* ]]
     done
+}
+
+@test "a rank that gets no id from NCCL says so before the others wait for it" {
+    network mlp
+    printf 'gpu 0000:1b:00.0\ngpu 0000:3d:00.0\nerror ncclGetUniqueId 3\n' >machine
+    run on_gpus 2 --comm nccl --stages 2 --replicas 1,1 --micro-batches 4
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [ "$(grep -c error: <<<"$output")" -eq 1 ]
+    [[ "$output" == *"tasuki: error: rank 1 ("*"): ncclGetUniqueId: error 3"* ]]
 }
 
 @test "when a rank dies, the others do not wait for NCCL" {
