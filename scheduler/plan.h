@@ -127,6 +127,8 @@ int plan_set_schedule(struct plan *plan, const char *name_or_file, struct err *e
 /* Copies the patterns. */
 void plan_set_freeze(struct plan *plan, int n, const char *const *patterns);
 
+/* By its name, *.json: of what may also be a model. */
+bool plan_is_file(const char *path);
 /* Strict: sums, ranges, device counts and names are checked. */
 struct plan *plan_load(const char *path, struct err *err);
 struct plan *plan_from_json(const char *path, const json_t *json, struct err *err);

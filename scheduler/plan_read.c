@@ -514,6 +514,13 @@ struct plan *plan_from_json(const char *path, const json_t *json, struct err *er
     return NULL;
 }
 
+bool plan_is_file(const char *path)
+{
+    size_t length = strlen(path);
+
+    return length > 5 && strcmp(path + length - 5, ".json") == 0;
+}
+
 struct plan *plan_load(const char *path, struct err *err)
 {
     json_t *json = json_load(path, err);

@@ -65,20 +65,13 @@ static char *list_of(const struct launcher *l, int n, char *const *order)
     return text;
 }
 
-static bool is_plan(const char *path)
-{
-    size_t length = strlen(path);
-
-    return length > 5 && strcmp(path + length - 5, ".json") == 0;
-}
-
 static struct plan *load_plan(const struct launcher *l)
 {
     const char *input = options_operands(l->options) == 1 ? options_operand(l->options, 0) : "";
     struct err ignored = { 0 };
 
     /* What is wrong with the file the ranks will say. */
-    return l->n_names && is_plan(input) ? plan_load(input, &ignored) : NULL;
+    return l->n_names && plan_is_file(input) ? plan_load(input, &ignored) : NULL;
 }
 
 bool launcher_plan_keeps(const struct launcher *l, const char *node)

@@ -15,12 +15,14 @@
 #include "commands.h"
 #include "comm/crew.h"
 #include "comm/launch.h"
+#include "scheduler/plan.h"
 #include "scheduler/schedule.h"
 #include "topology/node.h"
 #include "train/bind.h"
 #include "base/cache.h"
 #include "train/fate.h"
 #include "train/gpu.h"
+#include "train/gpu_plan.h"
 #include "train/job_limit.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
@@ -595,6 +597,36 @@ static void set_libraries(const struct options *o)
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 
+/* The GPU of each task of this node, where a plan is run that says it; what is wrong with its file is said
+ * later.
+ */
+static int *planned_gpus(const struct job *job, const struct launch *launch)
+{
+    const char *input = options_operands(job->options) == 1 ? options_operand(job->options, 0) : "";
+    struct err ignored = { 0 };
+    struct plan *given = plan_is_file(input) && takes_gpus(job) ? plan_load(input, &ignored) : NULL;
+    struct gpu_plan plan = gpu_plan_new(given, job->node);
+    int *gpus = gpu_plan_take(&plan, launch->host, launch->local_size);
+
+    gpu_plan_clear(&plan);
+    plan_free(given);
+    return gpus;
+}
+
+/* Its cores, before there are threads, and its adapter, before MPI starts: ranks of one process have
+ * adapters in common.
+ */
+static void take_place(struct job *job, const struct launch *launch)
+{
+    bool one = !option_given(job->options, "ranks-in-process");
+    int *gpus = one ? planned_gpus(job, launch) : NULL;
+
+    bind_rank(job->node, launch->local_size, computes_on_gpus(job->options), gpus);
+    if (one && launch->kind == LAUNCH_MPI)
+        rail_choose(job->node, launch->local_size, takes_gpus(job), gpus);
+    free(gpus);
+}
+
 static int run(struct job *job, struct err *err)
 {
     struct err ignored = { 0 };
@@ -622,10 +654,7 @@ static int run(struct job *job, struct err *err)
         job->step = step_facts_ask(option_string(job->options, "checkpoint", NULL) != NULL);
     job->node = topo_node_discover(NULL, err);
     if (job->node)
-        bind_rank(job->node, launch.local_size, computes_on_gpus(job->options));
-    /* Before MPI starts. Ranks of one process have adapters in common. */
-    if (job->node && launch.kind == LAUNCH_MPI && !option_given(job->options, "ranks-in-process"))
-        rail_choose(job->node, launch.local_size, takes_gpus(job));
+        take_place(job, &launch);
     if (launch.first)
         fate_begin();
     code = job->node ? run_ranks(job, &launch, err) : (int)err->code;

@@ -35,6 +35,7 @@ struct launch {
     bool pmi;               /* a PMI-1 or PMI-2 server does (MPICH and its kin) */
     int size;               /* ranks, as the launcher says; 0 unknown */
     int local_size;         /* of them on this node; 0 unknown */
+    char host[256];         /* as comm_host() will have it */
     bool first;             /* rank 0, or no rank at all: who says what is wrong */
     bool yield;             /* the user or site wants idle ranks to give the CPU away */
     bool rendezvous;        /* TASUKI_RENDEZVOUS=1: no send ends before its receive began */

@@ -152,6 +152,10 @@ static void read_environment(char *const *environment, struct launch *launch)
     launch->blind = watch && strcmp(watch, "no") == 0;
     /* mpirun starts its daemons by srun: what it says of itself comes before the step's. */
     launch->local_size = first_count(environment, local, 2);
+    if (look_up(environment, "PMIX_HOSTNAME"))
+        snprintf(launch->host, sizeof(launch->host), "%s", look_up(environment, "PMIX_HOSTNAME"));
+    else
+        (void)gethostname(launch->host, sizeof(launch->host) - 1);
     launch->size = count_of(environment, "OMPI_COMM_WORLD_SIZE");
     if (launch->size == 0 && look_up(environment, "MPI_LOCALNRANKS"))
         launch->size = count_of(environment, "PMI_SIZE");

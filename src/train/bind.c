@@ -119,11 +119,11 @@ static struct share *share_out(struct shares_request *request)
     return shares;
 }
 
-void bind_rank(struct topo_node *node, int ranks, bool on_gpus)
+void bind_rank(struct topo_node *node, int ranks, bool on_gpus, const int *gpus)
 {
     int rank = number_of("SLURM_LOCALID"), most = most_cores(node);
     struct shares_request request = { .node = node, .ranks = ranks, .most = most,
-                                      .on_gpus = on_gpus };
+                                      .on_gpus = on_gpus, .gpus = gpus };
     struct share *shares;
 
     if (most < 0 || rank < 0 || rank >= ranks || !may_run_there(node))

@@ -15,11 +15,12 @@
 struct shares_request;
 struct topo_node;
 
-/* This is one of so many ranks of its node, 0: not known. Nothing where no launcher says so;
- * where it cannot be, the rank stays as it was started. What is left is node->usable. Before
- * anything starts threads, which inherit it.
+/* This is one of so many ranks of its node, 0: not known, which compute on these of its GPUs; NULL: if
+ * 'on_gpus', each on its own of those that CUDA shows. Nothing where no launcher says so; where it cannot
+ * be, the rank stays as it was started. What is left is node->usable. Before anything starts threads,
+ * which inherit it.
  */
-void bind_rank(struct topo_node *node, int ranks, bool on_gpus);
+void bind_rank(struct topo_node *node, int ranks, bool on_gpus, const int *gpus);
 /* This thread is one of the request's ranks, which share what their process may use; threads that it
  * starts inherit that. It stays as it is where it is to have more threads than that are cores of its
  * share, or the environment says how OpenMP binds threads (OMP_PROC_BIND, whatever it says).

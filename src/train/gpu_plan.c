@@ -85,3 +85,68 @@ int gpu_plan_count(const struct gpu_plan *plan, const char *host, const struct g
         n++;
     return n;
 }
+
+/* GPUs that CUDA shows this task, in its order. */
+static int *find_shown(const struct topo_node *node, int *n)
+{
+    int *shown = mem_new((size_t)node->n_gpus + 1, sizeof(*shown));
+
+    *n = 0;
+    for (int i = 0; i < node->n_visible; i++)
+        shown[(*n)++] = node->visible[i];
+    for (int i = 0; node->n_visible < 0 && i < node->n_gpus; i++)
+        if (node->gpus[i].seen)
+            shown[(*n)++] = i;
+    return shown;
+}
+
+/* For how many ranks it names each of these GPUs; returns the sum. */
+static int count_all(const struct gpu_plan *plan, const char *host, int n, const int *shown,
+                     int *counts)
+{
+    int sum = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct gpu_names gpu = gpu_names(plan->node, plan->node->gpus[shown[i]].address);
+
+        counts[i] = gpu_plan_count(plan, host, &gpu);
+        sum += counts[i];
+    }
+    return sum;
+}
+
+/* As gpu_choose(): those that it names, each to as many tasks; then those that nobody has; then all in
+ * turn. 'counts' is used up.
+ */
+static void deal(int n, const int *shown, int *counts, int tasks, int *gpus)
+{
+    bool *taken = mem_new((size_t)n, sizeof(*taken));
+    int task = 0;
+
+    for (int i = 0; i < n; i++)
+        for (; counts[i] > 0 && task < tasks; counts[i]--) {
+            taken[i] = true;
+            gpus[task++] = shown[i];
+        }
+    for (int i = 0; i < n && task < tasks; i++)
+        if (!taken[i])
+            gpus[task++] = shown[i];
+    for (; task < tasks; task++)
+        gpus[task] = shown[task % n];
+    free(taken);
+}
+
+int *gpu_plan_take(const struct gpu_plan *plan, const char *host, int tasks)
+{
+    int n, *shown = find_shown(plan->node, &n), *gpus = NULL;
+    int *counts = mem_new((size_t)n + 1, sizeof(*counts));
+    int named = count_all(plan, host, n, shown, counts);
+
+    if (tasks > 0 && named > 0 && (n >= tasks || named >= tasks)) {
+        gpus = mem_new((size_t)tasks, sizeof(*gpus));
+        deal(n, shown, counts, tasks, gpus);
+    }
+    free(shown);
+    free(counts);
+    return gpus;
+}

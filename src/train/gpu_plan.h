@@ -29,5 +29,9 @@ const char *gpu_plan_device(const struct gpu_plan *plan, const char *host,
                             const struct gpu_names *gpu, int i);
 /* How many are. */
 int gpu_plan_count(const struct gpu_plan *plan, const char *host, const struct gpu_names *gpu);
+/* Which GPU of its node each of so many tasks of that host will take (gpu.h), malloc'ed, before they meet:
+ * they are taken to be shown the same. NULL: the plan names none of these, or fewer than would tell.
+ */
+int *gpu_plan_take(const struct gpu_plan *plan, const char *host, int tasks);
 
 #endif

@@ -202,11 +202,8 @@ static int gpu_of(const struct topo_node *node, int rank, int tasks)
     return gpu;
 }
 
-static int choose_by_gpu(const struct topo_node *node, const int *all, int rank, int tasks,
-                         struct rails *rails)
+static int choose_by_gpu(const struct topo_node *node, const int *all, int gpu, struct rails *rails)
 {
-    int gpu = gpu_of(node, rank, tasks);
-
     for (int i = 0; i < node->n_gpus; i++)
         if (nearest(node, all, i) >= 0)
             add(rails, nearest(node, all, i));
@@ -259,13 +256,15 @@ static void set(const struct topo_nic *nic)
     free(value);
 }
 
-void rail_choose(const struct topo_node *node, int tasks, bool on_gpus)
+void rail_choose(const struct topo_node *node, int tasks, bool on_gpus, const int *gpus)
 {
     int rank = local_rank(), *all, n = topo_rails(node, &all), nic;
     struct rails rails = { 0, mem_new((size_t)n, sizeof(int)) };
 
     if (n > 1 && rank >= 0 && rank < tasks && !is_said()) {
-        nic = on_gpus ? choose_by_gpu(node, all, rank, tasks, &rails)
+        int gpu = gpus ? gpus[rank] : on_gpus ? gpu_of(node, rank, tasks) : -1;
+
+        nic = on_gpus ? choose_by_gpu(node, all, gpu, &rails)
                       : choose_by_cores(node, all, n, rank, &rails);
         if (nic >= 0 && rails.n > 1 && rails.n <= tasks && are_alike(node, &rails, on_gpus))
             set(&node->nics[nic]);

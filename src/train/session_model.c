@@ -11,13 +11,6 @@
 #include "train/safetensors.h"
 #include "train/session.h"
 
-static bool is_plan(const char *path)
-{
-    size_t length = strlen(path);
-
-    return length > 5 && strcmp(path + length - 5, ".json") == 0;
-}
-
 /* Its state decides how much memory the plan foresees. */
 static int settle_optimizer(struct session *s, const struct plan *plan, struct err *err)
 {
@@ -38,7 +31,7 @@ int session_open_given(struct session *session, struct err *err)
 {
     struct session *s = session;
 
-    if (!is_plan(s->settings.input))
+    if (!plan_is_file(s->settings.input))
         return 0;
     s->given = plan_load(s->settings.input, err);
     return session_agree(s, !s->given, err);

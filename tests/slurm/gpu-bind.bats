@@ -60,7 +60,7 @@ plan_for() {
     replicas=$(printf '1,%.0s' "$@")
     CUDA_VISIBLE_DEVICES=$(seq -s, 0 $((stages - 1))) train $model $costs --device cuda -q \
         --ranks-in-process $stages --stages $stages --replicas ${replicas%,} --micro-batches 2 \
-        --checkpoint for-plan
+        --schedule 1f1b --checkpoint for-plan
     python3 - "$@" <<'END'
 import glob, json, sys
 plan = json.load(open(sorted(glob.glob("for-plan/step-*/state.json"))[-1]))["plan"]
@@ -172,6 +172,13 @@ with mlx5_1:1 MPI starts with mlx5_2:1 MPI starts with mlx5_3:1 " ]
     CUDA_VISIBLE_DEVICES=0,3,4,7 UCX_NET_DEVICES=all mpirun -n 4 -x LD_PRELOAD="$preload $fake" \
         "$TASUKI" train $what 2>&1 | tee out
     [ "$(grep -c '^MPI starts with all$' out)" -eq 4 ]
+    # Of all that they are shown, those of the plan; these make, stages in order, the first four's adapters.
+    plan_for $(hostname)/gpu{1,2,5,6}
+    mpirun -n 4 -x LD_PRELOAD="$preload $fake" "$TASUKI" train plan.json $settings --keep-plan -v \
+        --device cuda 2>&1 | tee out
+    [ "$(grep -o '^MPI starts with .*' out | sort | tr '\n' ' ')" = "MPI starts with mlx5_0:1 MPI starts \
+with mlx5_1:1 MPI starts with mlx5_2:1 MPI starts with mlx5_3:1 " ]
+    [ "$(grep -c ': GPU 0000:.*, NIC .*(PIX)$' out)" -eq 4 ]
     # Tasks that are several ranks have all.
     CUDA_VISIBLE_DEVICES=0,3,4,7 mpirun -n 4 -x LD_PRELOAD="$preload $fake" "$TASUKI" train $what \
         --ranks-in-process 1 2>&1 | tee out

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "topology/node_read.h"
+#include "topology/shape.h"
 #include "topology/shares.h"
 #include "train/bind.h"
 
@@ -111,12 +112,69 @@ static void what_openmp_is_told_stays(void **state)
     unsetenv("OMP_PROC_BIND");
 }
 
+/* Of a node with two NUMA nodes, a GPU at each, the first rank has the cores near its own. */
+static void *be_first(void *argument)
+{
+    struct topo_node *node = here();
+    const int half = node->n_usable / 2, *gpus = argument;
+    cpu_set_t *own = mem_new(1, sizeof(*own));
+
+    node->n_numas = node->n_gpus = 2;
+    node->numas = mem_new(2, sizeof(*node->numas));
+    node->gpus = mem_new(2, sizeof(*node->gpus));
+    for (int i = 0; i < 2; i++) {
+        char *cpus = set_text(i == 0 ? half : node->n_usable - half, node->usable + (i == 0 ? 0 : half));
+
+        topo_node_set_text(&node->numas[i].cpus, cpus);
+        node->numas[i].id = node->gpus[i].numa = i;
+        node->gpus[i].seen = true;
+        free(cpus);
+    }
+    node->n_visible = -1;
+    bind_rank(node, 2, true, gpus);
+    sched_getaffinity(0, sizeof(*own), own);
+    topo_node_free(node);
+    return own;
+}
+
+/* The first CPU that it may use then. */
+static int first_of_rank_0(const int *gpus)
+{
+    int first = 0;
+    pthread_t thread;
+    void *own;
+
+    assert_int_equal(pthread_create(&thread, NULL, be_first, (void *)(uintptr_t)gpus), 0);
+    pthread_join(thread, &own);
+    while (!CPU_ISSET((size_t)first, (cpu_set_t *)own))
+        first++;
+    free(own);
+    return first;
+}
+
+static void a_rank_has_the_cores_near_the_gpu_that_it_will_take(void **state)
+{
+    struct topo_node *node = here();
+
+    (void)state;
+    if (node->n_usable < 2)
+        skip();
+    setenv("TASUKI_BIND", "1 cores", 1);
+    setenv("SLURM_LOCALID", "0", 1);
+    assert_int_equal(first_of_rank_0(NULL), node->usable[0]);
+    assert_int_equal(first_of_rank_0((const int[]){ 1, 0 }), node->usable[node->n_usable / 2]);
+    unsetenv("TASUKI_BIND");
+    unsetenv("SLURM_LOCALID");
+    topo_node_free(node);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_thread_has_a_share_of_its_own),
         cmocka_unit_test(more_threads_than_a_share_has_may_use_all),
         cmocka_unit_test(what_openmp_is_told_stays),
+        cmocka_unit_test(a_rank_has_the_cores_near_the_gpu_that_it_will_take),
     };
 
     unsetenv("OMP_PROC_BIND");

@@ -31,7 +31,8 @@ static int end(void **state)
 }
 
 /* What each of so many tasks of a node is told: "mlx5_0:1 mlx5_1:1", "-" for nothing. */
-static void expect_of(const struct topo_node *node, int tasks, bool on_gpus, const char *expected)
+static void expect_on(const struct topo_node *node, int tasks, bool on_gpus, const int *gpus,
+                      const char *expected)
 {
     char *all = mem_strdup("");
 
@@ -41,7 +42,7 @@ static void expect_of(const struct topo_node *node, int tasks, bool on_gpus, con
 
         snprintf(rank, sizeof(rank), "%d", i);
         setenv("SLURM_LOCALID", rank, 1);
-        rail_choose(node, tasks, on_gpus);
+        rail_choose(node, tasks, on_gpus, gpus);
         ucx = getenv("UCX_NET_DEVICES");
         unit = getenv("HFI_UNIT");
         more = mem_printf("%s%s%s", all, i ? " " : "", ucx ? ucx : unit ? unit : "-");
@@ -53,6 +54,11 @@ static void expect_of(const struct topo_node *node, int tasks, bool on_gpus, con
     unsetenv("SLURM_LOCALID");
     assert_string_equal(all, expected);
     free(all);
+}
+
+static void expect_of(const struct topo_node *node, int tasks, bool on_gpus, const char *expected)
+{
+    expect_on(node, tasks, on_gpus, NULL, expected);
 }
 
 static void expect(const char *machine, int tasks, const char *expected)
@@ -95,6 +101,15 @@ static void a_task_that_is_shown_one_gpu_takes_that(void **state)
     /* Who of four takes which of two is not known yet. */
     node->n_visible = 2;
     expect_of(node, 4, true, "- - - -");
+    topo_node_free(node);
+}
+
+static void gpus_that_are_known_decide(void **state)
+{
+    struct topo_node *node = recorded_machine("dgx1");
+
+    (void)state;
+    expect_on(node, 4, true, (const int[]){ 1, 2, 5, 6 }, "mlx5_0:1 mlx5_1:1 mlx5_2:1 mlx5_3:1");
     topo_node_free(node);
 }
 
@@ -226,6 +241,7 @@ int main(void)
         cmocka_unit_test(a_task_has_the_adapter_nearest_to_its_gpu),
         cmocka_unit_test(with_fewer_tasks_than_adapters_each_may_use_all),
         cmocka_unit_test(a_task_that_is_shown_one_gpu_takes_that),
+        cmocka_unit_test(gpus_that_are_known_decide),
         cmocka_unit_test(without_gpus_cores_decide),
         cmocka_unit_test(what_a_user_or_a_site_says_stays),
         cmocka_unit_test(adapters_of_several_networks_stay_with_every_task),
