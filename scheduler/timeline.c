@@ -45,6 +45,11 @@ json_t *timeline_row_name(int pid, int row)
     return name_of("thread_name", pid, row, name);
 }
 
+json_t *timeline_stream_name(int pid, int stream, const char *name)
+{
+    return name_of("thread_name", pid, TIMELINE_STREAMS + stream, name);
+}
+
 static int row_of(const struct timeline *timeline, const struct instruction *i)
 {
     if (!timeline->gpu || i->kind == INSTRUCTION_REDUCE)

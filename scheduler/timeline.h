@@ -14,6 +14,7 @@
 enum timeline_row {
     TIMELINE_INSTRUCTIONS, TIMELINE_REDUCE, TIMELINE_RECEIVE, TIMELINE_SEND, TIMELINE_LANES
 };
+#define TIMELINE_STREAMS 1000       /* the row of the first of other streams of a GPU */
 enum timeline_lane { TIMELINE_COMPUTE, TIMELINE_IN, TIMELINE_OUT, TIMELINE_LANES_EACH };
 
 /* What the host does has a row by its kind, as sums, and messages, overlap with the rest. */
@@ -23,6 +24,7 @@ int timeline_gpu_row(enum timeline_lane lane, int chunk);
 /* What names a process, or a row of it. */
 json_t *timeline_process(int pid, const char *name);
 json_t *timeline_row_name(int pid, int row);
+json_t *timeline_stream_name(int pid, int stream, const char *name);
 
 /* Where a simulation goes. */
 struct timeline {

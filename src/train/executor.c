@@ -237,7 +237,7 @@ static int send_all(struct executor *e, const struct batch_args *args, int micro
         there = trace_clock();
         if (lanes_begin_leaving(&e->lanes, err) < 0 ||
             stamps_begin(&e->stamps, TRACE_OUT, err) < 0 ||
-            passage_send(&e->passages[i], micro, slot, err) < 0 ||
+            passage_send(&e->passages[i], micro, slot, e->stamps.on ? args->step : -1, err) < 0 ||
             stamps_end(&e->stamps, &(struct trace_event){ .kind = INSTRUCTION_SEND, .micro = micro,
                                                           .peer = r->peer, .step = args->step },
                        err) < 0)
@@ -397,7 +397,7 @@ int executor_start(struct executor *executor, const struct batch_args *args, boo
             continue;
         if (passage_start(&e->passages[i], (int)micro_batches(e),
                           gradient ? e->backward_micros : e->forward_micros, follows,
-                          err) < 0)
+                          training ? args->step : -1, err) < 0)
             return -1;
     }
     to = e->store.weight_sum + args->version * MEMORY_SCALARS;
@@ -411,6 +411,7 @@ int executor_reduce(struct executor *executor, const struct batch_args *args,
     struct executor *e = executor;
     double start = trace_clock();
 
+    e->reduce.step = args->step;
     if (passage_settle_all(*e->options.passages, err) < 0 ||
         store_take_contributions(&e->store, args->version, err) < 0 ||
         reduce_wait(&e->reduce, err) < 0)
@@ -525,6 +526,7 @@ int executor_update(struct executor *executor, const struct update_step *step, s
         update_norms(&e->update, &e->store, step, err) < 0 || sum_norms(e, err) < 0)
         return -1;
     renew_params(e);
+    e->reduce.step = step->batch;
     if (update_run(&e->update, &e->store, step, err) < 0 ||
         gather(e, e->store.params, err) < 0 || prepare(e, e->store.latest, err) < 0)
         return -1;
@@ -545,6 +547,7 @@ static int backward(struct executor *e, const struct batch_args *args,
     int slot = slot_of(e, args, ins->micro), bound = bound_slot(e, args, ins->micro);
     double start;
 
+    e->reduce.step = args->step;
     start = trace_clock();
     if (lanes_begin_use(&e->lanes, slot, err) < 0)
         return -1;
@@ -631,6 +634,7 @@ int executor_average(struct executor *executor, bool averages, struct err *err)
     int bad = averages ? update_borrow(&e->update, &e->store, err)
                        : update_return(&e->update, &e->store, err);
 
+    e->reduce.step = -1;
     if (bad || gather(e, e->store.params, err) < 0)
         return -1;
     return executor_prepare(e, err);
@@ -638,6 +642,7 @@ int executor_average(struct executor *executor, bool averages, struct err *err)
 
 int executor_gather_gradients(struct executor *executor, struct err *err)
 {
+    executor->reduce.step = -1;
     return gather(executor, executor->store.gradients, err);
 }
 

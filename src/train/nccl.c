@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/nccl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "comm/comm.h"
 #include "kernels/cuda/collectives.h"
 #include "kernels/cuda/cuda.h"
+#include "train/marks.h"
 
 #define WARM_BYTES ((size_t)64)
 
@@ -23,6 +25,9 @@ struct nccl_team {
     struct cuda_team *cuda;         /* NULL: not connected */
     struct stream *stream;
     struct event *before;
+    struct marks_row marks;
+    struct trace_event what;        /* is posted next, … */
+    bool noted;                     /* … if that is known */
 };
 
 struct nccl {
@@ -33,6 +38,7 @@ struct nccl {
     enum nccl_use use;
     struct nccl_team *teams;
     void *warm;
+    struct marks marks;
     bool failed;
 };
 
@@ -102,6 +108,7 @@ static void free_team(struct nccl_team *team)
 
     if (team->cuda)
         team->nccl->calls->close(team->cuda, false);
+    marks_row_clear(&team->nccl->marks, &team->marks);
     if (team->before)
         backend->event_free(team->before);
     if (team->stream)
@@ -123,6 +130,7 @@ void nccl_free(struct nccl *nccl)
         nccl->teams = team->next;
         free_team(team);
     }
+    marks_clear(&nccl->marks);
     nccl->backend->release_aside(nccl->device, nccl->warm, false);
     free(nccl);
 }
@@ -325,6 +333,50 @@ int nccl_connect(struct nccl *nccl, struct err *err)
     return bad ? -1 : 0;
 }
 
+static void add_row(struct nccl_team *team, int index)
+{
+    const char *direction = team->me == 0 ? "to" : "from";
+    char name[48];
+
+    if (team->pair)
+        snprintf(name, sizeof(name), "NCCL %d, %s rank %d", index, direction,
+                 team->ranks[1 - team->me]);
+    else
+        snprintf(name, sizeof(name), "NCCL %d, sums of %d ranks", index, team->n);
+    team->marks.row = trace_add_stream(team->nccl->marks.trace, name);
+}
+
+int nccl_trace(struct nccl *nccl, struct trace *trace, struct err *err)
+{
+    int n = 0;
+
+    if (marks_init(&nccl->marks, trace, nccl->backend, nccl->device, err) < 0)
+        return -1;
+    for (struct nccl_team *t = nccl->teams; nccl->marks.trace && t; t = t->next)
+        add_row(t, n++);
+    return 0;
+}
+
+void nccl_note(struct nccl_team *team, const struct trace_event *what)
+{
+    team->noted = team->nccl->marks.trace && what->step >= 0;
+    team->what = *what;
+}
+
+int nccl_read_trace(struct nccl *nccl, struct err *err)
+{
+    bool pending = false;
+
+    if (!nccl || !nccl->marks.trace)
+        return 0;
+    for (struct nccl_team *t = nccl->teams; t; t = t->next) {
+        if (marks_read(&nccl->marks, &t->marks, err) < 0)
+            return -1;
+        pending |= t->marks.n > 0;
+    }
+    return marks_rebase(&nccl->marks, pending, err);
+}
+
 struct event *nccl_event_new(struct nccl_team *team, struct err *err)
 {
     return team->nccl->backend->event_new(team->nccl->device, err);
@@ -363,11 +415,17 @@ static int post(struct nccl_team *team, enum nccl_operation operation, void *dat
                 struct stream *after, struct event *done, struct err *err)
 {
     const struct backend *backend = team->nccl->backend;
+    const struct marks *marks = &team->nccl->marks;
+    bool noted = team->noted;
+
+    team->noted = false;
 
     if (after && (backend->event_record(team->before, after, err) < 0 ||
                   backend->stream_wait(team->stream, team->before, err) < 0))
         return -1;
-    if (call(team, operation, data, bytes, err) || wait_ready(team, err))
+    if ((noted && marks_begin(marks, &team->marks, team->stream, err) < 0) ||
+        call(team, operation, data, bytes, err) || wait_ready(team, err) ||
+        (noted && marks_end(marks, &team->marks, &team->what, team->stream, err) < 0))
         return -1;
     return backend->event_record(done, team->stream, err);
 }

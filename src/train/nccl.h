@@ -24,6 +24,8 @@ struct event;
 struct nccl;
 struct nccl_team;
 struct stream;
+struct trace;
+struct trace_event;
 
 /* Where it moves bytes; elsewhere comm.h does. In the order of --comm's words, which the names are. */
 enum nccl_use { NCCL_NOWHERE, NCCL_EVERYWHERE, NCCL_IN_NODES };
@@ -56,6 +58,13 @@ int nccl_leaders(const struct comm *comm, int n, const int *ranks, int *leaders)
 struct nccl_team *nccl_team_new(struct nccl *nccl, int n, const int *ranks, int64_t key,
                                 bool pair);
 int nccl_connect(struct nccl *nccl, struct err *err);
+
+/* Before that: when teams do what was noted goes to the trace, a row for each. */
+int nccl_trace(struct nccl *nccl, struct trace *trace, struct err *err);
+/* What this team is posted next, for the trace. */
+void nccl_note(struct nccl_team *team, const struct trace_event *what);
+/* What has been done of that since; NULL is fine. */
+int nccl_read_trace(struct nccl *nccl, struct err *err);
 
 /* What is in the stream 'after' comes before it, and 'done' is recorded behind it. Bytes of a
  * sum and its slices (comm_slice_start()) are those of float32.

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "train/trace.h"
 
 static bool in_scratch(const struct store *store, const struct route *route)
 {
@@ -62,6 +63,18 @@ int passage_use_nccl(struct passage *passage, struct nccl_team *team, struct err
     return 0;
 }
 
+/* Of receives that are posted ahead some may still be of the step before. */
+static struct trace_event message_of(const struct passage *passage, int64_t index)
+{
+    bool send = passage->route->send, earlier = !send && index < passage->expected - passage->n;
+
+    return (struct trace_event){
+        .kind = send ? INSTRUCTION_SEND : INSTRUCTION_RECV, .peer = passage->route->peer,
+        .micro = send ? passage->packed_micros[index] : passage->micros[index % passage->n],
+        .step = passage->step - (earlier && passage->step >= 0),
+    };
+}
+
 /* A post of either kind, behind what the stream does with the buffer. */
 static int post_nccl(struct passage *passage, int64_t index, struct stream *stream,
                      struct err *err)
@@ -69,7 +82,9 @@ static int post_nccl(struct passage *passage, int64_t index, struct stream *stre
     const struct backend *backend = passage->store->compiled->backend;
     int64_t k = index % passage->route->depth;
     char *buffer = passage->buffers + (size_t)k * passage->route->bytes;
+    const struct trace_event what = message_of(passage, index);
 
+    nccl_note(passage->team, &what);
     passage->moving[k] = true;
     if (!passage->route->send && backend->forget)
         backend->forget(stream, buffer, passage->route->bytes);
@@ -235,10 +250,11 @@ int passage_settle_all(struct passage *all, struct err *err)
     return 0;
 }
 
-int passage_start(struct passage *passage, int n, const int *micros, bool follows,
+int passage_start(struct passage *passage, int n, const int *micros, bool follows, int64_t step,
                   struct err *err)
 {
     passage->n = n;
+    passage->step = step;
     passage->micros = micros;
     if (!follows)
         passage->expected = passage->posted = passage->used = 0;
@@ -341,9 +357,11 @@ static int pack(const struct passage *passage, char *message, int slot, struct e
     return 0;
 }
 
-int passage_send(struct passage *passage, int micro, int slot, struct err *err)
+int passage_send(struct passage *passage, int micro, int slot, int64_t step, struct err *err)
 {
     int64_t i = passage->packed;
+
+    passage->step = step;
 
     if (pack(passage, buffer_of(passage, i), slot, err) < 0 ||
         record(passage, i, passage->lanes->out, err) < 0 ||

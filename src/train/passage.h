@@ -37,6 +37,7 @@ struct passage {
     const int *micros;          /* receive: in the order in which they are used */
     int64_t expected, posted, used;     /* receive: messages since the last start */
     int64_t packed, sent;       /* send: messages so far */
+    int64_t step;               /* that was begun last, for the trace; -1: it is not traced */
     int *packed_micros;         /* of the messages in the buffers */
 };
 
@@ -51,9 +52,9 @@ int passage_use_nccl(struct passage *passage, struct nccl_team *team, struct err
 void passage_clear(struct passage *passage);
 
 /* Start of a step with 'n' messages: post as many receives as there are buffers. It 'follows':
- * those of the step before are not all there yet.
+ * those of the step before are not all there yet. 'step': -1 where none is traced.
  */
-int passage_start(struct passage *passage, int n, const int *micros, bool follows,
+int passage_start(struct passage *passage, int n, const int *micros, bool follows, int64_t step,
                   struct err *err);
 /* Wait until the next message is there, or the buffer of the next one to be sent free; if that takes
  * time, after all of the list have settled.
@@ -63,8 +64,10 @@ int passage_wait(struct passage *passage, struct passage *all, struct err *err);
  * receive is owed.
  */
 int passage_receive(struct passage *passage, int micro, int slot, struct err *err);
-/* Pack, in the lane of what leaves, which lanes_begin_leaving() has led there; to post it is owed. */
-int passage_send(struct passage *passage, int micro, int slot, struct err *err);
+/* Pack, in the lane of what leaves, which lanes_begin_leaving() has led there; to post it is owed. 'step' as
+ * in passage_start().
+ */
+int passage_send(struct passage *passage, int micro, int slot, int64_t step, struct err *err);
 /* Post what all of the list owe, when streams have come to it. */
 int passage_settle_all(struct passage *all, struct err *err);
 /* Wait until everything sent has left. */

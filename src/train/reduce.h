@@ -77,6 +77,7 @@ struct reduce {
     } mirror;
     enum dtype dtype;
     bool deterministic, sharded;
+    int64_t step;               /* of what is posted, for the trace; -1: it is not traced */
     struct comm_request *request;   /* of norms */
     int *first, *list;          /* buckets that a node writes: list[first[node] …] */
 };

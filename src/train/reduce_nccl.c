@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "train/trace.h"
 
 #define KEYS ((int64_t)1 << 32)     /* of teams that sum: behind those of pairs */
 
@@ -73,11 +74,21 @@ void reduce_clear_nccl(struct reduce *reduce)
     free(reduce->teams);
 }
 
+static void note(const struct reduce *reduce, const struct bucket *bucket, struct nccl_team *team,
+                 enum instruction_kind kind)
+{
+    const struct trace_event what = { .kind = kind, .micro = (int)(bucket - reduce->buckets),
+                                      .peer = -1, .step = reduce->step };
+
+    nccl_note(team, &what);
+}
+
 int reduce_join(struct reduce *reduce, struct bucket *bucket, struct err *err)
 {
     bool scatters = reduce->sharded && !bucket->teams->across_nodes;
 
     bucket->step = BUCKET_JOINS;
+    note(reduce, bucket, bucket->teams->joins, INSTRUCTION_REDUCE);
     return nccl_post(bucket->teams->joins, scatters ? NCCL_SCATTER : NCCL_SUM,
                      reduce->gradients + bucket->offset, bucket->bytes, reduce->mirror.lanes->compute,
                      bucket->arrived, err);
@@ -86,6 +97,7 @@ int reduce_join(struct reduce *reduce, struct bucket *bucket, struct err *err)
 int reduce_spread(struct reduce *reduce, struct bucket *bucket, struct err *err)
 {
     bucket->step = BUCKET_SPREADS;
+    note(reduce, bucket, bucket->teams->spreads, INSTRUCTION_REDUCE);
     return nccl_post(bucket->teams->spreads, NCCL_BROADCAST, reduce->gradients + bucket->offset,
                      bucket->bytes, bucket->teams->across ? reduce->mirror.lanes->in : NULL,
                      bucket->arrived, err);
@@ -123,6 +135,8 @@ int reduce_gather_nccl(struct reduce *reduce, char *array, struct err *err)
         struct bucket *b = &reduce->buckets[i];
 
         b->posted = b->done = true;     /* also after an evaluation, which starts anew */
+        if (b->group)
+            note(reduce, b, b->teams->joins, INSTRUCTION_STEP);
         if (b->group && nccl_post(b->teams->joins, NCCL_GATHER, array + b->offset, b->bytes,
                                   reduce->mirror.lanes->compute, b->arrived, err) < 0)
             return -1;

@@ -382,7 +382,7 @@ static int finish(struct runner *r, const struct batch_args *args, struct batch_
     for (int c = 0; c < r->n; c++)
         if (executor_finish(r->executors[c], args, result, err) < 0)
             return -1;
-    return 0;
+    return nccl_read_trace(r->options.executor.nccl, err);
 }
 
 /* Is it of the batch that follows? */
@@ -515,5 +515,5 @@ int runner_drain(struct runner *runner, struct err *err)
     for (int c = 0; c < runner->n; c++)
         if (executor_drain(runner->executors[c], err) < 0)
             return -1;
-    return 0;
+    return nccl_read_trace(runner->options.executor.nccl, err);
 }

@@ -25,7 +25,16 @@ void trace_init(struct trace *trace, int room)
 void trace_clear(struct trace *trace)
 {
     free(trace->events);
+    free(trace->streams);
     *trace = (struct trace){ 0 };
+}
+
+int trace_add_stream(struct trace *trace, const char *name)
+{
+    char (*stream)[48] = mem_push((void **)&trace->streams, &trace->n_streams, sizeof(*stream));
+
+    snprintf(*stream, sizeof(*stream), "%s", name);
+    return trace->n_streams - 1;
 }
 
 void trace_put(struct trace *trace, const struct trace_event *event)
@@ -61,6 +70,8 @@ static const char *kind_name(enum instruction_kind kind)
 
 static int row(const struct trace_event *e)
 {
+    if (e->lane == TRACE_STREAM)
+        return TIMELINE_STREAMS + e->chunk;
     return e->lane == TRACE_HOST
                ? timeline_row(e->kind)
                : timeline_gpu_row((enum timeline_lane)(e->lane - TRACE_COMPUTE), e->chunk);
@@ -74,10 +85,12 @@ static void name_rows(const struct trace *trace, int rank, json_t *array)
     for (int i = 0; i < trace->n; i++) {
         int last = row(&trace->events[i]);
 
-        rows = last < rows ? rows : last + 1;
+        rows = last < rows || last >= TIMELINE_STREAMS ? rows : last + 1;
     }
     for (int i = 0; i < rows; i++)
         json_array_append_new(array, timeline_row_name(rank, i));
+    for (int i = 0; i < trace->n_streams; i++)
+        json_array_append_new(array, timeline_stream_name(rank, i, trace->streams[i]));
 }
 
 static void name_event(const struct trace_event *e, char *name, size_t size)

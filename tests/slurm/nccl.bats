@@ -256,6 +256,24 @@ ids_go() {
     [[ "$output" != *"nothing moved"* ]]
 }
 
+@test "a trace has what NCCL moved, and when, a row for each of its streams" {
+    command -v python3 >/dev/null || skip "no python3"
+    network tied
+    printf 'wire * * 5e-3 1e9\n' >>machine
+    on_gpus 4 --comm nccl --stages 2 --replicas 2,2 --micro-batches 2 --no-zero --trace trace.json \
+        --eval-every 1 --test "$srcdir/tests/data/model/tied/train.safetensors"
+    python3 "$srcdir/tests/slurm/nccl-trace.py" trace.json 5e-3 4 SEND REDUCE
+    on_gpus 2 --comm nccl --stages 1 --replicas 2 --micro-batches 1 --zero --trace trace.json
+    python3 "$srcdir/tests/slurm/nccl-trace.py" trace.json 5e-3 2 REDUCE STEP
+    on_gpus 2 --comm nccl --schedule 2bw --stages 2 --replicas 1,1 --micro-batches 4 --trace trace.json
+    python3 "$srcdir/tests/slurm/nccl-trace.py" trace.json 5e-3 2 SEND
+    # What the last step leaves under way.
+    sed -i s/5e-3/0.1/ machine
+    network mlp
+    on_gpus 2 --comm nccl --stages 2 --replicas 1,1 --micro-batches 1 --trace trace.json
+    python3 "$srcdir/tests/slurm/nccl-trace.py" trace.json 0.1 2 SEND
+}
+
 # goes_wrong NAME LEAST OPTION...: wherever it is that an event is not recorded, not waited for, or waited
 # for by another stream, that is seen, LEAST times or more, or changes no gradient. Of every four places one
 # is tried, or with TASUKI_TEST_LONG all.
@@ -317,7 +335,7 @@ end = lambda e: e["ts"] + e["dur"]
 early = 0
 for rank, step in ((r, s) for r in range(2) for s in range(3)):
     now = [e for e in events if (e["pid"], e["args"]["step"]) == (rank, step)]
-    sums = [e for e in now if e["cat"] == "REDUCE"]
+    sums = [e for e in now if e["cat"] == "REDUCE" and rows[rank, e["tid"]] == "reduce"]
     back = {row: max(end(e) for e in now if e["cat"] == "BW" and rows[rank, e["tid"]] == row)
             for row in ("instructions", "GPU, compute")}
     assert len(sums) > 3 and min(e["ts"] for e in sums) < min(back.values()), (rank, step, sums, back)
