@@ -224,7 +224,8 @@ void fake_finish_all(void)
     for (struct CUstream_st *s = streams; s; s = s->next)
         finish(s);
     for (struct CUstream_st *s = streams; s; s = s->next)
-        fake_watch_host(&s->clock);
+        if (s->gpu == fake_device)
+            fake_watch_host(&s->clock);
 }
 
 void fake_stir(void)
@@ -265,6 +266,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
     MAY_FAIL(cudaError_t);
     *stream = calloc(1, sizeof(**stream));
     (*stream)->next = streams;
+    (*stream)->gpu = fake_device;
     streams = *stream;
     fake_watch_stream(*stream);
     return flags == cudaStreamNonBlocking ? cudaSuccess : cudaErrorInvalidValue;

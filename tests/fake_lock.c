@@ -18,13 +18,27 @@ __attribute__((constructor)) static void make_lock(void)
     pthread_mutexattr_destroy(&recursive);
 }
 
+static __thread int held;
+
+bool fake_is_held(void)
+{
+    return held > 0;
+}
+
+bool fake_is_lock(const void *other)
+{
+    return other == &lock;
+}
+
 int fake_hold(void)
 {
+    held++;
     return pthread_mutex_lock(&lock);
 }
 
-void fake_let_go(const int *held)
+void fake_let_go(const int *mine)
 {
-    (void)held;
+    (void)mine;
     pthread_mutex_unlock(&lock);
+    held--;
 }

@@ -56,10 +56,10 @@ int fake_visible(int i);
 /* What is in a stream, in order. */
 enum kind { COPY, SEND, RECEIVE, EVENT, WAIT, SET, KERNEL, CALL, FORGET, RENEW, ASK };
 
-#define MOST_STREAMS 64
+#define MOST_STREAMS 128                /* and threads that touch memory */
 
 struct clock {                          /* fake_watch.c */
-    uint32_t of[MOST_STREAMS];          /* of the host, of each stream */
+    uint32_t of[MOST_STREAMS];          /* of the host, of each stream, of each other thread */
 };
 
 struct channel {
@@ -96,7 +96,7 @@ struct CUstream_st {
     struct step *first;
     struct CUstream_st *next;           /* of all */
     struct CUgraph_st *capture;         /* NULL: what it is handed runs */
-    int number;
+    int number, gpu;
     struct clock clock;
 };
 
@@ -162,5 +162,15 @@ void fake_watch_forget(const void *where, size_t bytes);
 void fake_watch_renew(const void *where, size_t bytes);
 void fake_watch_free(void *data, bool pinned);
 void fake_watch_left(int streams, int graphs);
+/* fake_threads.c: it tells of threads; and what one copies. */
+void fake_watch_threads(void);
+void fake_watch_copied(void *to, const void *from, size_t bytes);
+/* What was done before this was given has been done when it is taken. */
+void fake_watch_gives(const void *what);
+void fake_watch_takes(const void *what);
+
+/* fake_lock.c */
+bool fake_is_held(void);                /* by this thread */
+bool fake_is_lock(const void *lock);
 
 #endif

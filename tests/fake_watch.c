@@ -9,6 +9,9 @@
  * since it was allocated, or since the program said that it is of no use any more; so is reading what
  * it said is to be written anew, where that does not write it; so is touching what was freed.
  *
+ * Of a process with several ranks fake_threads.c tells what its threads order: then each that touches
+ * memory counts as a stream, too, and what one copies from memory of another is a touch.
+ *
  * What kernels touch is told by the compiler, which calls __tsan_read4() and the like for each
  * access of what is built with -fsanitize=thread; the functions here take ThreadSanitizer's place.
  */
@@ -36,7 +39,16 @@ static struct {
     struct cell *cells;
 } areas[2];
 
-static struct clock host;
+/* The host counts as one, or where fake_threads.c is there, each of its threads does. */
+static struct clock all_threads;
+static bool apart;
+static __thread struct {
+    int number;                         /* 0: the main thread, or none yet */
+    bool numbered;
+    struct clock clock;
+} own;
+static bool is_thread[MOST_STREAMS];
+
 static struct {
     uint32_t time;                      /* 0: nothing is touched */
     const struct clock *clock;
@@ -71,8 +83,8 @@ static const char *word_of(const struct step *s)
 void fake_report(const char *what, const void *where)
 {
     fprintf(stderr, "fake GPU: %s", word_of(now.step));
-    if (now.step)
-        fprintf(stderr, " in stream %u", now.time >> 24);
+    if (now.step || now.time >> 24)
+        fprintf(stderr, " in %s %u", now.step ? "stream" : "thread", now.time >> 24);
     fprintf(stderr, " %s", what);
     for (int i = 0; where && i < MOST_BLOCKS; i++) {
         const struct block *b = &fake.blocks[i];
@@ -83,6 +95,11 @@ void fake_report(const char *what, const void *where)
     }
     fprintf(stderr, "\n");
     _exit(99);
+}
+
+static struct clock *host(void)
+{
+    return apart ? &own.clock : &all_threads;
 }
 
 static void join(struct clock *to, const struct clock *from)
@@ -104,7 +121,7 @@ void fake_watch_append(struct CUstream_st *stream, struct step *s)
 {
     if (!fake_watches())
         return;
-    join(&stream->clock, &host);
+    join(&stream->clock, host());
     stream->clock.of[stream->number]++;
     s->time = (uint32_t)stream->number << 24 | stream->clock.of[stream->number];
     s->clock = stream->clock;
@@ -125,7 +142,7 @@ void fake_watch_wait(struct CUstream_st *stream, struct CUevent_st *event)
 
 void fake_watch_host(const struct clock *clock)
 {
-    join(&host, clock);
+    join(host(), clock);
 }
 
 void fake_watch_event_end(const struct CUevent_st *event)
@@ -171,7 +188,7 @@ static void check_order(uint32_t time, const char *mine, const char *theirs, con
     if (before(time))
         return;
     if (time >> 24)
-        snprintf(who, sizeof(who), "stream %u", time >> 24);
+        snprintf(who, sizeof(who), "%s %u", is_thread[time >> 24] ? "thread" : "stream", time >> 24);
     snprintf(text, sizeof(text), "%s what %s %s, and nothing orders the two", mine, who, theirs);
     fake_report(text, where);
 }
@@ -273,11 +290,24 @@ void fake_watch_end(void)
     now.step = NULL;
 }
 
+/* The first thread that touches memory is the first of the numbers. */
+static void take_number(void)
+{
+    static bool first = true;
+
+    if (!first && n_streams == MOST_STREAMS)
+        fake_report("has too many threads", NULL);
+    own.number = first ? 0 : n_streams++;
+    own.numbered = is_thread[own.number] = true;
+    first = false;
+}
+
 static void begin_host(void)
 {
-    host.of[0]++;
-    now.time = host.of[0];
-    now.clock = &host;
+    if (apart && !own.numbered)
+        take_number();
+    now.time = (uint32_t)own.number << 24 | ++host()->of[own.number];
+    now.clock = host();
     now.step = NULL;
 }
 
@@ -332,6 +362,8 @@ void tasuki_watch_host(const void *memory, size_t bytes, bool writes);
 
 void tasuki_watch_host(const void *memory, size_t bytes, bool writes)
 {
+    ALONE;
+
     if (!fake_watches())
         return;
     begin_host();
@@ -344,6 +376,7 @@ void tasuki_watch_renew(cudaStream_t stream, void *memory, size_t bytes);
 
 static void add_mark(cudaStream_t stream, enum kind kind, void *memory, size_t bytes)
 {
+    ALONE;
     struct step *s;
 
     if (!fake_watches())
@@ -361,6 +394,104 @@ void tasuki_watch_forget(cudaStream_t stream, void *memory, size_t bytes)
 void tasuki_watch_renew(cudaStream_t stream, void *memory, size_t bytes)
 {
     add_mark(stream, RENEW, memory, bytes);
+}
+
+/* Threads -------------------------------------------------------------------------------------- */
+
+#define MOST_GIVEN (1 << 16)
+
+static struct given {
+    const void *what;
+    struct clock clock;
+} given[MOST_GIVEN];
+static atomic_flag giving = ATOMIC_FLAG_INIT;
+
+void fake_watch_threads(void)
+{
+    apart = fake_watches();
+}
+
+/* Under 'giving'. */
+static struct given *find_given(const void *what)
+{
+    size_t at = (size_t)((uintptr_t)what * 0x9e3779b97f4a7c15u >> 48);
+
+    for (size_t n = 0; n < MOST_GIVEN; n++, at = (at + 1) % MOST_GIVEN)
+        if (!given[at].what || given[at].what == what) {
+            given[at].what = what;
+            return &given[at];
+        }
+    abort();
+}
+
+static bool counts(const void *what)
+{
+    return apart && !fake_is_lock(what);
+}
+
+void fake_watch_gives(const void *what)
+{
+    if (!counts(what))
+        return;
+    while (atomic_flag_test_and_set(&giving))
+        ;
+    join(&find_given(what)->clock, &own.clock);
+    atomic_flag_clear(&giving);
+}
+
+void fake_watch_takes(const void *what)
+{
+    if (!counts(what))
+        return;
+    while (atomic_flag_test_and_set(&giving))
+        ;
+    join(&own.clock, &find_given(what)->clock);
+    atomic_flag_clear(&giving);
+}
+
+/* What the program says of its atomics. */
+void tasuki_watch_gives(const void *what);
+void tasuki_watch_takes(const void *what);
+
+static bool skips(const char *name)
+{
+    ALONE;
+
+    return fake_mutates(name);
+}
+
+void tasuki_watch_gives(const void *what)
+{
+    if (apart && !skips("skip-give"))
+        fake_watch_gives(what);
+}
+
+void tasuki_watch_takes(const void *what)
+{
+    if (apart && !skips("skip-take"))
+        fake_watch_takes(what);
+}
+
+/* Some of it may be holes that mean nothing. */
+static void read_known(const char *from, size_t bytes)
+{
+    const struct cell *c = cell_of(from);
+
+    for (size_t i = 0; c && i < bytes; i += 4)
+        if (c[i / 4].state != UNDEFINED)
+            fake_watch_touch(from + i, 4, false);
+}
+
+void fake_watch_copied(void *to, const void *from, size_t bytes)
+{
+    if (!apart || fake_is_held() || (!cell_of(to) && !cell_of(from)))
+        return;
+    fake_hold();
+    begin_host();
+    read_known(from, bytes);
+    fake_watch_touch(to, bytes, true);
+    fake_watch_end();
+    fake_let_go(NULL);
 }
 
 /* At the end of a program that fails nobody puts away what it has. */

@@ -94,6 +94,7 @@ int hub_meet(struct comm *comm, const char *what, struct err *err)
     struct hub *hub = hub_of(comm);
     unsigned meeting;
 
+    hub_gives(&hub->meetings);
     pthread_mutex_lock(&hub->lock);
     meeting = atomic_load(&hub->meetings);
     if (++hub->arrived == hub->size) {
@@ -106,6 +107,7 @@ int hub_meet(struct comm *comm, const char *what, struct err *err)
             return patience_fail(comm_patience(comm), what, err);
         patience_pause(comm_patience(comm));
     }
+    hub_takes(&hub->meetings);
     patience_renew(comm_patience(comm));
     return 0;
 }

@@ -51,6 +51,7 @@ static int deliver(struct threads_request *mine, struct threads_request *other, 
     if (state == STATE_DONE)
         copy(mine, other);
     atomic_store(&mine->state, state);
+    hub_gives(&other->state);
     atomic_store(&other->state, state);
     if (state == STATE_WRONG)
         return err_set(err, "%zu bytes sent or received as %zu", theirs, mine->base.bytes);
@@ -101,6 +102,8 @@ int threads_test(struct comm_request *base, bool *done, struct err *err)
     }
     state = atomic_load(&request->state);
     *done = state != STATE_WAITING;
+    if (*done)
+        hub_takes(&request->state);
     if (state == STATE_WRONG)
         return err_set(err, "the other end has another size");
     return 0;

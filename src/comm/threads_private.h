@@ -49,6 +49,24 @@ static inline struct hub *hub_of(const struct comm *comm)
     return comm->state;
 }
 
+/* For who watches what orders accesses to memory (tests/fake_watch.c), which atomics do not tell: what was
+ * done before one gives has been done when another one takes. Not there in a program's run.
+ */
+__attribute__((weak)) void tasuki_watch_gives(const void *what);
+__attribute__((weak)) void tasuki_watch_takes(const void *what);
+
+static inline void hub_gives(const void *what)
+{
+    if (tasuki_watch_gives)
+        tasuki_watch_gives(what);
+}
+
+static inline void hub_takes(const void *what)
+{
+    if (tasuki_watch_takes)
+        tasuki_watch_takes(what);
+}
+
 /* Until all ranks call it; 'what' is said if they do not. */
 int hub_meet(struct comm *comm, const char *what, struct err *err);
 

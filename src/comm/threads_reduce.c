@@ -193,6 +193,7 @@ int threads_collective(struct comm_request *base, struct comm_group *group, void
     if (!alike)
         return err_set(err, "the members call it with different data");
     mine->number++;
+    hub_gives(request->sum);
     atomic_fetch_add(&request->sum->ended[0], 1);
     return 0;
 }
@@ -257,6 +258,7 @@ void threads_collective_next(struct threads_request *request, bool *done)
     struct sum *sum = request->sum;
 
     while (atomic_load(&sum->ended[request->phase]) == sum->members) {
+        hub_takes(sum);
         if (request->phase == PHASE_END) {
             leave_sum(mine->team, sum);
             *done = true;
@@ -267,6 +269,7 @@ void threads_collective_next(struct threads_request *request, bool *done)
         else
             copy_theirs(sum, group->me);
         request->phase++;
+        hub_gives(sum);
         atomic_fetch_add(&sum->ended[request->phase], 1);
     }
     *done = false;

@@ -15,6 +15,7 @@ setup() {
     [ -e ../cost.json ] || "$TASUKI" profile $model --batch-size 6,12,24 --threads 1 -q \
         -o ../cost.json
     model="$model --cost ../cost.json --global-batch 24 --steps 3 --threads 1 -q"
+    preload=$builddir/tests/.libs/fake_cuda.so
     # Two stages of one rank: messages, and all streams, in one process.
     stages="--schedule interleaved --stages 2 --replicas 1,1 --micro-batches 4"
 }
@@ -24,7 +25,7 @@ go() {
     local seed=$1
     shift
     rm -f log
-    TASUKI_FAKE_SEED=$seed LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" \
+    TASUKI_FAKE_SEED=$seed LD_PRELOAD="$preload" \
         timeout -s KILL 300 "$TASUKI" train $model --device cuda --log log "$@"
 }
 
@@ -65,6 +66,44 @@ sees() {
         echo "$options"
         go $RANDOM $options
     done
+}
+
+# Ranks that are threads of a process, each with a clock of its own.
+with_ranks() {
+    printf 'gpu 0000:%s:00.0\n' 1b 3d 4e 5f >machine
+    preload=$builddir/tests/.libs/fake_threads.so:$preload
+    model+=" --ranks-in-process $1"
+    export TASUKI_MEASURE=none
+}
+
+@test "what ranks of one process do with each other's memory is ordered" {
+    local options comms="mpi"
+    ! grep -q ncclReduce "$builddir/.libs/tasuki-cuda.so" || comms="mpi nccl"
+    with_ranks 2
+    for comm in $comms; do
+        for options in "--stages 2 --replicas 1,1 --micro-batches 4" \
+            "--stages 1 --replicas 2 --micro-batches 2 --no-zero" \
+            "--stages 1 --replicas 2 --micro-batches 2 --zero --optimizer lamb" \
+            "--schedule interleaved --stages 4 --replicas 1,1,1,1 --micro-batches 4"; do
+            echo "$options --comm $comm"
+            go $RANDOM $options --comm $comm
+        done
+    done
+    model=${model/process 2/process 4}
+    go $RANDOM --stages 2 --replicas 2,2 --micro-batches 2
+}
+
+@test "what a rank does with another one's memory too early is seen" {
+    with_ranks 2
+    sees skip-give 141 "thread [0-9]+ (writes|reads), and nothing orders the two" --stages 2 \
+        --replicas 1,1 --micro-batches 4
+    sees skip-take 141 "(thread [0-9]+|stream [0-9]+) (writes|reads) what (thread|the host)" --stages 2 \
+        --replicas 1,1 --micro-batches 4
+    sees skip-take 141 "the host (in thread [0-9]+ )?reads what (the host|thread [0-9]+) writes, and" \
+        --stages 1 --replicas 2 --micro-batches 2 --no-zero
+    # Each rank's own streams are watched as ever.
+    sees hasty-query 12 "the host( in thread [0-9]+)? reads what stream" --stages 2 --replicas 1,1 \
+        --micro-batches 4
 }
 
 @test "an event that is missing, or of the wrong stream, is seen" {

@@ -42,6 +42,15 @@ network() {
     "$TASUKI" train $model --log cpu.jsonl --stages 1 --micro-batches 1
 }
 
+# Ranks of one process are followed, too; not beside other sanitizers.
+watch_threads() {
+    if stand_in_is_sanitized; then
+        unset TASUKI_FAKE_WATCH
+    else
+        fake=$builddir/tests/.libs/fake_threads.so:$fake
+    fi
+}
+
 # $1 ranks, with other plans or settings.
 on_gpus() {
     local n=$1
@@ -75,10 +84,9 @@ same_curve() {
     done
 }
 
-# Which of its threads touches memory fake_watch.c does not follow.
 @test "ranks of one process, and of several, speak by NCCL as tasks do" {
     local plan="--comm nccl --stages 2 --replicas 2,2 --micro-batches 2 --zero"
-    unset TASUKI_FAKE_WATCH
+    watch_threads
     network tied
     on_gpus 1 $plan --ranks-in-process 4
     same_curve
@@ -149,7 +157,7 @@ ids_go() {
     [ "$(awk '$2 == "tasuki.3" { n += ($3 - 1) / 144 } END { print n }' puts)" -eq 7 ]
 }
 
-# So many streams in one run, and several ranks in one process, fake_watch.c does not follow.
+# So many streams in one run fake_watch.c does not follow.
 @test "several connections in one run have ids of their own" {
     unset TASUKI_FAKE_WATCH
     pmix=$builddir/tests/.libs/record_pmix.so
@@ -162,7 +170,7 @@ ids_go() {
 }
 
 @test "ids of several ranks of a process go by PMIx, where there are other processes" {
-    unset TASUKI_FAKE_WATCH
+    watch_threads
     pmix=$builddir/tests/.libs/record_pmix.so
     [ -e "$pmix" ] || skip "built without PMIx"
     network tied
