@@ -19,7 +19,7 @@ struct device {
     size_t in_use, peak;
     int64_t scores;             /* bytes of an attention's scores at a time */
     bool tf32;                  /* factors of products may be rounded to 10 bits */
-    enum cuda_narrow narrow;    /* what values may be: see lower.c */
+    enum cuda_narrow narrow;    /* what values may be: see narrow.h */
     const struct backend *reference;
     struct device *reference_device;
     struct stream *reference_stream;
@@ -126,8 +126,6 @@ extern const char cuda_last_layout;     /* and of an image of them whose channel
 extern const char cuda_places_layout;   /* and of where its maxima were (int32), in the same order */
 #define CUDA_NARROW_BYTES ((size_t)2)
 #define CUDA_NARROW_WIDTH 8     /* of them in a word */
-/* The type of dtype.h. */
-enum dtype cuda_narrow_dtype(enum cuda_narrow narrow);
 static inline bool cuda_is_narrow(const struct value_layout *layout)
 {
     return layout->opaque == &cuda_narrow_layout || layout->opaque == &cuda_turned_layout ||
@@ -137,15 +135,19 @@ static inline bool cuda_is_last(const struct value_layout *layout)
 {
     return layout->opaque == &cuda_last_layout;
 }
+/* A narrow gradient of an attention may want what that made: as input CUDA_GRAD_Y. */
+#define CUDA_GRAD_Y 6
+void cuda_give_output(struct graph *graph, int node);
+int cuda_lower(struct device *device, struct program *program, struct err *err);
+
+/* narrow.c */
+/* The type of dtype.h. */
+enum dtype cuda_narrow_dtype(enum cuda_narrow narrow);
 /* May this operand be narrow? All of a node that may be are, or none is. */
 bool cuda_narrows_input(const struct graph *graph, int node, int i);
 bool cuda_narrows_output(const struct graph *graph, int node, int i);
 /* May all its narrow operands of four axes have their channels last? */
 bool cuda_takes_last(const struct graph *graph, int node);
-/* A narrow gradient of an attention may want what that made: as input CUDA_GRAD_Y. */
-#define CUDA_GRAD_Y 6
-void cuda_give_output(struct graph *graph, int node);
-int cuda_lower(struct device *device, struct program *program, struct err *err);
 
 /* op_attention.c: is there a kernel that keeps no scores for this AttentionGrad? Where its mask has to be
  * shifted for that, it and its Attention are told so.
