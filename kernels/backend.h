@@ -103,6 +103,11 @@ struct backend {
      */
     int (*lower)(struct device *device, struct program *program, struct err *err);
 
+    /* Bytes of each value of a graph with its gradients where it crosses a border of stages, as 'lower' has
+     * it on any device; malloc'ed. NULL: all cross plain.
+     */
+    size_t *(*crossing)(const struct graph *graph, const struct autodiff *autodiff);
+
     /* Compile one node once. The kernel keeps what it needs; it may not keep the graph.
      * 'layouts[v]' for every value of the graph; NULL: all plain.
      */

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/module.h"
+#include "kernels/cuda/border.h"
 #include "kernels/cuda/chain.h"
 #include "kernels/cuda/kept.h"
 #include "kernels/cuda/collectives.h"
@@ -519,9 +520,11 @@ static void make_others(void)
     bf16.name = "cuda-bf16";
     bf16.device_open = device_open_bf16;
     bf16.device_imagine = device_imagine_bf16;
+    bf16.crossing = cuda_crossing_bf16;
     fp16.name = "cuda-fp16";
     fp16.device_open = device_open_fp16;
     fp16.device_imagine = device_imagine_fp16;
+    fp16.crossing = cuda_crossing_fp16;
 }
 
 const struct backend *cuda_tf32(void)

@@ -139,6 +139,8 @@ static inline bool cuda_is_last(const struct value_layout *layout)
 #define CUDA_GRAD_Y 6
 void cuda_give_output(struct graph *graph, int node);
 int cuda_lower(struct device *device, struct program *program, struct err *err);
+/* Does it leave the program's stage, or come in? */
+bool cuda_crosses(const struct program *program, int v);
 
 /* narrow.c */
 /* The type of dtype.h. */
@@ -201,9 +203,7 @@ int cuda_sum_squares(struct stream *stream, struct ranges *ranges, enum dtype dt
 extern const struct backend backend_cuda;
 /* "cuda-tf32": the same, but factors of products are rounded to 10 bits, as tensor cores want. */
 const struct backend *cuda_tf32(void);
-/* "cuda-bf16", "cuda-fp16": as that, and values within a stage are bfloat16, or float16, where lower.c
- * says so.
- */
+/* "cuda-bf16", "cuda-fp16": as that, and values are bfloat16, or float16, where narrow.c says so. */
 const struct backend *cuda_bf16(void);
 const struct backend *cuda_fp16(void);
 

@@ -3,10 +3,10 @@
  *
  * "cuda-bf16" and "cuda-fp16": which values of a stage program are narrow: bfloat16, or float16.
  *
- * Parameters, their gradients, statistics, losses, what a loss is scaled by and what crosses the stage's
- * border stay float32. What a product reads and makes is narrow, and what works on it element by element,
- * by rows, or only moves it, follows; sums over samples are float32 again. Where one form meets another a
- * Reorder is put; those of parameters run once per step.
+ * Parameters, their gradients, statistics, losses and what a loss is scaled by stay float32. What a product
+ * reads and makes is narrow, and what works on it element by element, by rows, or only moves it, follows; sums
+ * over samples are float32 again. Where one form meets another a Reorder is put; those of parameters run once
+ * per step. What crosses the stage's border is in the form that border.h says.
  *
  * Kernels of convolutions for tensor cores want channels to be the last axis: those that have as many as
  * such kernels take at a time, in and out, have them so, as what follows them has. Gradients are in the
@@ -18,10 +18,12 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "graph/op.h"
+#include "kernels/cuda/border.h"
 #include "kernels/cuda/chain.h"
-#include "kernels/cuda/narrow.h"
 
 const char cuda_narrow_layout = 'n', cuda_last_layout = 'l', cuda_places_layout = 'p';
+
+#define NOWHERE CUDA_FORMS
 
 struct lowering {
     struct device *device;
@@ -29,6 +31,7 @@ struct lowering {
     struct graph *graph;
     int n_known;                /* values there were before */
     struct cuda_forms forms;    /* of these */
+    unsigned char *crossing;    /* their form where they cross the stage's border narrow; else NOWHERE */
     int *origin;                /* of a copy that was made here: what there was before */
     int (*copies)[CUDA_FORMS];  /* of what there was before; -1: not made yet */
 };
@@ -44,10 +47,24 @@ static void fix(struct lowering *l, int v)
         l->forms.fixed[v] = l->forms.fixed[l->program->values[v].root] = true;
 }
 
+static void set_form(struct lowering *l, int v, enum cuda_form form)
+{
+    const struct value *value = &l->graph->values[v];
+    bool last = form == CUDA_LAST;
+
+    if (v < l->n_known)
+        l->forms.form[v] = (unsigned char)form;
+    if (form != CUDA_SINGLE)
+        l->program->values[v].layout = (struct value_layout){
+            last ? &cuda_last_layout : &cuda_narrow_layout,
+            CUDA_NARROW_BYTES * (size_t)shape_elements(&value->shape), last ? cuda_last_layout : 0,
+            v < l->n_known && cuda_border_form(value, form) == form
+        };
+}
+
 static void find_fixed(struct lowering *l)
 {
     const struct program *p = l->program;
-    const struct autodiff *ad = p->autodiff;
 
     for (int v = 0; v < l->n_known; v++) {
         enum value_place place = p->values[v].place;
@@ -56,26 +73,43 @@ static void find_fixed(struct lowering *l)
             (place != PLACE_SLOT && place != PLACE_SCRATCH))
             fix(l, v);
     }
-    for (int i = 0; i < ad->n_boundaries; i++) {
-        fix(l, ad->boundaries[i].value);
-        fix(l, ad->boundaries[i].gradient);
-        fix(l, ad->boundaries[i].received);
-    }
     fix(l, l->graph->loss);
     fix(l, l->graph->correct);
 }
 
-static void set_form(struct lowering *l, int v, enum cuda_form form)
+/* It is made here, or received as it is. */
+static void cross(struct lowering *l, int v, const unsigned char *forms, bool received)
 {
-    size_t elements = (size_t)shape_elements(&l->graph->values[v].shape);
+    if (v < 0)
+        return;
+    if (forms[v] == CUDA_SINGLE) {
+        fix(l, v);
+        return;
+    }
+    l->crossing[v] = forms[v];
+    if (received)
+        set_form(l, v, (enum cuda_form)forms[v]);
+}
 
-    if (v < l->n_known)
-        l->forms.form[v] = (unsigned char)form;
-    if (form != CUDA_SINGLE)
-        l->program->values[v].layout = (struct value_layout){
-            form == CUDA_LAST ? &cuda_last_layout : &cuda_narrow_layout, CUDA_NARROW_BYTES * elements,
-            form == CUDA_LAST ? cuda_last_layout : 0
-        };
+static void find_crossing(struct lowering *l)
+{
+    const struct autodiff *ad = l->program->autodiff;
+    unsigned char *forms = cuda_border_forms(l->graph, ad, l->device->narrow);
+
+    l->crossing = mem_new((size_t)l->n_known, sizeof(*l->crossing));
+    memset(l->crossing, NOWHERE, (size_t)l->n_known);
+    for (int i = 0; i < ad->n_boundaries; i++) {
+        const struct boundary *b = &ad->boundaries[i];
+
+        if (b->from == l->program->stage) {
+            cross(l, b->value, forms, false);
+            cross(l, b->received, forms, true);
+        } else if (b->to == l->program->stage) {
+            cross(l, b->value, forms, true);
+            cross(l, b->gradient, forms, false);
+        }
+    }
+    free(forms);
 }
 
 static int new_copy(struct lowering *l, int origin, enum cuda_form form)
@@ -130,21 +164,34 @@ static bool can_stay_single(const struct node *n)
            (n->n_inputs < 3 || n->inputs[2] < 0);
 }
 
-static void lower_output(struct lowering *l, int node, int i, enum cuda_form form, enum part part)
+/* The node makes a copy in its own form, from which comes what is seen from outside. */
+static void make_beside(struct lowering *l, int node, int i, enum cuda_form made, enum cuda_form seen,
+                        enum part part)
 {
-    int v = l->graph->nodes[node].outputs[i], id;
+    int v = l->graph->nodes[node].outputs[i], id = new_copy(l, v, made);
 
-    if (!l->forms.fixed[v]) {
-        set_form(l, v, form);
-        return;
-    }
-    if (can_stay_single(&l->graph->nodes[node]))
-        return;
-    id = new_copy(l, v, form);
     l->graph->nodes[node].outputs[i] = id;
     l->graph->values[id].producer = node;
     insert_reorder(l, id, v, part, node, true);
-    set_form(l, id, form);
+    set_form(l, id, made);
+    set_form(l, v, seen);
+}
+
+static void lower_output(struct lowering *l, int node, int i, enum cuda_form form, enum part part)
+{
+    int v = l->graph->nodes[node].outputs[i];
+    enum cuda_form seen = form;
+
+    if (v >= 0 && l->crossing[v] != NOWHERE)
+        seen = (enum cuda_form)l->crossing[v];
+    else if (v >= 0 && l->forms.fixed[v])
+        seen = CUDA_SINGLE;
+    if (v < 0 || (seen != form && seen == CUDA_SINGLE && can_stay_single(&l->graph->nodes[node])))
+        return;
+    if (seen == form)
+        set_form(l, v, form);
+    else
+        make_beside(l, node, i, form, seen, part);
 }
 
 void cuda_give_output(struct graph *graph, int node)
@@ -178,7 +225,7 @@ static void lower_places(struct lowering *l, int node)
     if (strcmp(n->op->name, "MaxPool") == 0 && v >= 0 && !l->forms.fixed[v])
         l->program->values[v].layout = (struct value_layout){
             &cuda_places_layout, (size_t)shape_elements(&l->graph->values[v].shape) * sizeof(int32_t),
-            cuda_places_layout
+            cuda_places_layout, false
         };
 }
 
@@ -202,10 +249,13 @@ static void lower_node(struct lowering *l, int node, enum part part)
             l->graph->nodes[node].inputs[i] = v;
         }
     }
-    for (int i = 0; way.narrow && i < n_outputs; i++)
-        if (cuda_narrows_output(l->graph, node, i))
-            lower_output(l, node, i, cuda_form_for(l->graph, l->graph->nodes[node].outputs[i], way),
-                         part);
+    for (int i = 0; i < n_outputs; i++) {
+        bool narrow = way.narrow && cuda_narrows_output(l->graph, node, i);
+
+        lower_output(l, node, i,
+                     narrow ? cuda_form_for(l->graph, l->graph->nodes[node].outputs[i], way)
+                            : CUDA_SINGLE, part);
+    }
 }
 
 static void lower_part(struct lowering *l, enum part part)
@@ -235,6 +285,7 @@ static void start(struct lowering *l)
             l->copies[v][form] = -1;
     }
     find_fixed(l);
+    find_crossing(l);
 }
 
 static void make_narrow(struct device *device, struct program *program)
@@ -247,6 +298,7 @@ static void make_narrow(struct device *device, struct program *program)
     lower_part(&l, PART_WGRAD);
     cuda_turn_attentions(device, program);
     cuda_forms_clear(&l.forms);
+    free(l.crossing);
     free(l.copies);
     free(l.origin);
 }

@@ -135,6 +135,12 @@ static bool is_image(const struct graph *graph, int v)
     return graph->values[v].shape.rank == 4;
 }
 
+/* With any number of samples. */
+static bool same_images(const struct value *a, const struct value *b)
+{
+    return shape_equal(&a->shape, &b->shape) && (a->batch.outer != 0) == (b->batch.outer != 0);
+}
+
 /* Of several images that an operator reads element by element all are of one shape. */
 bool cuda_takes_last(const struct graph *graph, int node)
 {
@@ -153,7 +159,7 @@ bool cuda_takes_last(const struct graph *graph, int node)
             continue;
         if (!is_image(graph, v))
             return false;
-        if (first >= 0 && !conv && !shape_equal(&graph->values[first].shape, &graph->values[v].shape))
+        if (first >= 0 && !conv && !same_images(&graph->values[first], &graph->values[v]))
             return false;
         first = v;
     }
@@ -208,20 +214,26 @@ static bool is_lost(const struct cuda_forms *f, int v)
 {
     const struct value *value = &f->graph->values[v];
     int64_t n = shape_elements(&value->shape);
-    bool lost = false;
+    bool lost = false, one = n == 1 && value->batch.outer == 0;
 
     if (f->narrow != CUDA_FLOAT16 || value->kind != VALUE_CONST || !value->data)
         return false;
     for (int64_t i = 0; i < n && !lost; i++) {
         double size = fabs(dtype_real(value->dtype, value->data, i));
 
-        lost = isfinite(size) && (size >= 65520 || (n == 1 && size != 0 && size < 0x1p-14));
+        lost = isfinite(size) && (size >= 65520 || (one && size != 0 && size < 0x1p-14));
     }
     return lost;
 }
 
 #define STEP 8                  /* channels that kernels for tensor cores take at a time; the few of a picture
                                  * cuDNN fills up */
+
+static bool has_convolution(const struct cuda_forms *f, int node, bool last)
+{
+    return f->device ? cuda_conv_fits(f->device, f->graph, node, last)
+                     : is_image(f->graph, f->graph->nodes[node].inputs[0]);
+}
 
 static bool suits_last(const struct cuda_forms *f, int node)
 {
@@ -230,7 +242,7 @@ static bool suits_last(const struct cuda_forms *f, int node)
     const struct shape *shape = &f->graph->values[w].shape;
 
     return shape->dim[0] % STEP == 0 && (shape->dim[1] % STEP == 0 || shape->dim[1] < STEP) &&
-           cuda_conv_fits(f->device, f->graph, node, true);
+           has_convolution(f, node, true);
 }
 
 static bool runs_last(const struct cuda_forms *f, int node)
@@ -257,7 +269,7 @@ static bool runs_narrow(const struct cuda_forms *f, int node, const struct narro
     /* A view of what stays float32 is one itself. */
     if (n->op->flags & OP_VIEW && n->outputs[0] >= 0 && f->fixed[n->outputs[0]])
         return false;
-    if (n->op->flags & OP_CONV && !last && !cuda_conv_fits(f->device, f->graph, node, false))
+    if (n->op->flags & OP_CONV && !last && !has_convolution(f, node, false))
         return false;
     for (int i = 0; i < n->n_inputs; i++) {
         int v = n->inputs[i];

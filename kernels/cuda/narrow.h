@@ -11,7 +11,7 @@ enum cuda_form { CUDA_SINGLE, CUDA_ROWS, CUDA_LAST, CUDA_FORMS };
 /* Of values that there are when it starts; to be kept up by whoever goes through the nodes. */
 struct cuda_forms {
     const struct graph *graph;
-    struct device *device;
+    struct device *device;      /* NULL: one that has what most have */
     enum cuda_narrow narrow;
     int seed;                   /* of struct autodiff */
     bool last;                  /* may channels be the last axis? */

@@ -47,6 +47,8 @@ static bool swaps_heads(const struct pair *p, int node)
 
 static void turn(struct pair *p, enum cuda_sdpa_operand operand, int value, int transpose)
 {
+    if (cuda_crosses(p->program, value))
+        return;
     p->turned |= (int64_t)1 << operand;
     p->values[operand] = value;
     p->transposes[operand] = transpose;

@@ -18,12 +18,14 @@
 struct err;
 
 /* How a value lies in memory. Plain row-major has 'opaque' NULL. A backend may choose others
- * for values that never leave the stage program; 'bytes' is the size either way.
+ * for values that never leave the stage program, and for others where all stages come to the same;
+ * 'bytes' is the size either way.
  */
 struct value_layout {
     const void *opaque;
     size_t bytes;
     char order;                 /* tells layouts of as many bytes apart, in keys of costs */
+    bool crosses;               /* where its readers are other stages it is sent as it lies, not plain */
 };
 
 enum value_place {

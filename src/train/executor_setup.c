@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "train/executor_private.h"
 #include "train/optimizer.h"
@@ -191,6 +192,18 @@ static void free_events(struct executor *e)
             e->backend->event_free(events[i]);
 }
 
+static void say_sent(const struct executor *e)
+{
+    for (int i = 0; i < e->routes.n; i++) {
+        const struct route *r = &e->routes.items[i];
+
+        if (r->send)
+            log_debug("stage %d: %zu bytes of %s go to replica %d of stage %d, for each micro-batch",
+                      e->compiled->stage, r->bytes, r->gradient ? "gradients" : "values",
+                      r->replica, r->peer);
+    }
+}
+
 static int set_up(struct executor *e, struct err *err)
 {
     const struct executor_options *o = &e->options;
@@ -198,6 +211,7 @@ static int set_up(struct executor *e, struct err *err)
     if (check_tags(e, err) < 0)
         return -1;
     routes_make(&e->routes, o->plan, e->compiled->stage, o->placement->replica, e->compiled);
+    say_sent(e);
     if (lanes_init(&e->lanes, e->backend, o->device,
                    e->compiled->schedule->stages[e->compiled->stage].slots, err) < 0)
         return -1;

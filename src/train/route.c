@@ -40,12 +40,11 @@ static size_t message_align(size_t bytes)
     return (bytes + 7) & ~(size_t)7;
 }
 
-/* Append the part of a value that both replicas own. */
-static void add_piece(struct route *route, const struct graph *graph, int value,
+/* Append the part of a value that both replicas own, as it lies there. */
+static void add_piece(struct route *route, const struct compiled *c, int value,
                       const struct value *like, struct interval mine, struct interval both)
 {
-    const struct value *v = &graph->values[value];
-    size_t element = dtype_size(v->dtype);
+    size_t bytes = value_bytes(&c->graph->values[value]);
     struct route_piece *piece = mem_push((void **)&route->pieces, &route->n, sizeof(*piece));
 
     piece->value = value;
@@ -53,9 +52,9 @@ static void add_piece(struct route *route, const struct graph *graph, int value,
     piece->whole = like->batch.outer == 0;
     if (piece->whole) {
         piece->rows = 1;
-        piece->width = piece->stride = value_bytes(v);
+        piece->width = piece->stride = bytes;
     } else {
-        size_t inner = (size_t)like->batch.inner * element;
+        size_t inner = bytes / ((size_t)like->batch.outer * (size_t)(mine.end - mine.first));
 
         piece->rows = (size_t)like->batch.outer;
         piece->width = (size_t)(both.end - both.first) * inner;
@@ -97,7 +96,7 @@ static void fill_route(struct route *route, const struct plan *plan, int stage, 
         int value = route_value(route, stage, b);
 
         if (value >= 0 && (like->batch.outer > 0 || whole))
-            add_piece(route, c->graph, value, like, mine, both);
+            add_piece(route, c, value, like, mine, both);
     }
     route->bytes = layout_aligned(route->bytes);
 }

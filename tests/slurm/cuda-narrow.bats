@@ -12,6 +12,43 @@ near_curve() {
         END { exit bad || NR != 3 }'
 }
 
+# last.onnx, of digits: images of as many channels as have them last, with a way around.
+make_last() {
+    "$builddir/tests/make_onnx" last.onnx <<'TEXT'
+input image float batch,1,8,8
+init a float 8,1,3,3
+node Conv image,a -> c0 pads=[1,1,1,1]
+init s0 float 8 = 1,1,1,1,1,1,1,1
+init z0 float 8 = 0,0,0,0,0,0,0,0
+init m0 float 8 = 0,0,0,0,0,0,0,0
+init v0 float 8 = 1,1,1,1,1,1,1,1
+node BatchNormalization c0,s0,z0,m0,v0 -> n0
+node Relu n0 -> r0
+node MaxPool r0 -> p0 kernel_shape=[3,3] strides=[2,2] pads=[0,0,1,1]
+init b float 16,8,3,3
+init b1 float 16
+node Conv p0,b,b1 -> c1 pads=[1,1,1,1]
+init s1 float 16 = 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1
+init z1 float 16 = 0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0
+init m1 float 16 = 0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0
+init v1 float 16 = 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1
+node BatchNormalization c1,s1,z1,m1,v1 -> n1
+node Relu n1 -> r1
+init d float 16,16,3,3
+node Conv r1,d -> c2 pads=[1,0,1,2]
+init w float 16,8,1,1
+node Conv p0,w -> short
+node Add c2,short -> sum
+node Relu sum -> r2
+node MaxPool r2 -> p2 kernel_shape=[2,2] strides=[1,1]
+node GlobalAveragePool p2 -> g
+node Flatten g -> h
+init i float 16,10
+node MatMul h,i -> y
+output y
+TEXT
+}
+
 @test "16 bits: no Transpose is made around an attention, and its curve is near float32's" {
     local name net recompute
     for name in causal grouped; do
@@ -225,6 +262,60 @@ TEXT
     done
 }
 
+# Bytes that all stages send for a micro-batch, with what fills messages up.
+sent() {
+    sed -nE 's/.*stage [0-9]+: ([0-9]+) bytes of .* for each micro-batch$/\1/p' "$1" |
+        awk '{ n += $1 } END { print n }'
+}
+
+tested() {
+    sed -nE 's/.*"event":"evaluation".*"loss":([^,]*),.*/\1/p' "$1"
+}
+
+# What replicas sum is summed in another order.
+@test "16 bits: what crosses borders has them, and curves are those of one stage, to the bit" {
+    local name net plan precision ranks test data=$srcdir/tests/data/model
+    export TASUKI_MEASURE=none
+    make_last
+    drawn 2 transformer tied last
+    for name in "${drawn[@]}"; do
+        net="$data/$name/model.onnx --data $data/$name/train.safetensors"
+        test=$data/$name/train.safetensors
+        if [ $name = last ]; then
+            net="last.onnx --data $srcdir/etc/demo/digits-train.safetensors --batchnorm-samples 2"
+            test=$srcdir/etc/demo/digits-test.safetensors
+        fi
+        net="$net --optimizer momentum --threads 1"
+        drawn 1 bf16 fp16
+        precision=${drawn[0]}
+        "$TASUKI" profile $net --batch-size 4,16 -q -o cost.json
+        net="$net --device cuda --global-batch 16 --micro-batches 4 --steps 3 --lr 0.03"
+        net="$net --cost cost.json --test $test --eval-every 3"
+        on_fake "$TASUKI" train $net -q --precision $precision --stages 1 --log one
+        drawn 1 "--stages 2 --replicas 1,1 --recompute full" "--schedule gpipe --stages 3 --replicas 1,1,1" \
+            "--schedule zb-h1 --stages 2 --replicas 1,1 --recompute selective" \
+            "--schedule interleaved --stages 4 --replicas 1,1,1,1" \
+            "--schedule zb-v --stages 4 --replicas 1,1,1,1"
+        for plan in "${drawn[@]}" "--stages 3 --replicas 1,2,1 --micro-batches 2"; do
+            case $plan in *2,1*) ranks=4 ;; *gpipe*) ranks=3 ;; *) ranks=2 ;; esac
+            echo "$name $precision $plan"
+            on_fake "$TASUKI" train $net -v $plan --ranks-in-process $ranks --precision $precision --log two 2>err
+            on_fake "$TASUKI" train $net -v $plan --ranks-in-process $ranks --log wide 2>err.wide
+            paste <(losses one) <(losses two) <(losses wide)
+            if [ $ranks -eq 4 ]; then
+                same_curve two one
+            else
+                [ "$(losses one)" = "$(losses two)" ]
+                [ -n "$(tested one)" ]
+                [ "$(tested one)" = "$(tested two)" ]
+            fi
+            # But for an embedding's sum, or what little is left of images.
+            echo "$(sent err) bytes, $(sent err.wide) of float32"
+            [ $((3 * $(sent err))) -lt $((2 * $(sent err.wide))) ]
+        done
+    done
+}
+
 # The stand-in has no groups of three axes in 16 bits: that convolution stays float32, on the GPU. With
 # channels that are last are those of "last" alone, but for the first.
 @test "16 bits: convolutions, pools and a BatchNorm between them are near float32's" {
@@ -246,39 +337,7 @@ init i float 8,10
 node MatMul h,i -> y
 output y
 TEXT
-    "$builddir/tests/make_onnx" last.onnx <<'TEXT'
-input image float batch,1,8,8
-init a float 8,1,3,3
-node Conv image,a -> c0 pads=[1,1,1,1]
-init s0 float 8 = 1,1,1,1,1,1,1,1
-init z0 float 8 = 0,0,0,0,0,0,0,0
-init m0 float 8 = 0,0,0,0,0,0,0,0
-init v0 float 8 = 1,1,1,1,1,1,1,1
-node BatchNormalization c0,s0,z0,m0,v0 -> n0
-node Relu n0 -> r0
-node MaxPool r0 -> p0 kernel_shape=[3,3] strides=[2,2] pads=[0,0,1,1]
-init b float 16,8,3,3
-init b1 float 16
-node Conv p0,b,b1 -> c1 pads=[1,1,1,1]
-init s1 float 16 = 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1
-init z1 float 16 = 0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0
-init m1 float 16 = 0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0
-init v1 float 16 = 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1
-node BatchNormalization c1,s1,z1,m1,v1 -> n1
-node Relu n1 -> r1
-init d float 16,16,3,3
-node Conv r1,d -> c2 pads=[1,0,1,2]
-init w float 16,8,1,1
-node Conv p0,w -> short
-node Add c2,short -> sum
-node Relu sum -> r2
-node MaxPool r2 -> p2 kernel_shape=[2,2] strides=[1,1]
-node GlobalAveragePool p2 -> g
-node Flatten g -> h
-init i float 16,10
-node MatMul h,i -> y
-output y
-TEXT
+    make_last
     for name in cnn last volume; do
         model="$name.onnx --data $srcdir/etc/demo/digits-train.safetensors"
         [ $name != last ] || model="$model --batchnorm-samples 4"
@@ -320,6 +379,10 @@ TEXT
     grep -F 'cuda: kernels run on the host: Conv (2), ' err
     grep -oE '"fallbacks":\{.*\}\}' bf16
     grep -F '"fallbacks":{"host":{"Conv":2,"ConvDgrad":1,"ConvWgrad":2},"unfused":{}}' bf16
+    near_curve bf16 float32
+    # Between stages 16 bits cross all the same.
+    on_fake "$TASUKI" train ${model/--stages 1/--stages 3} --replicas 1,1,1 --ranks-in-process 3 \
+        --micro-batches 1 --precision bf16 --log bf16
     near_curve bf16 float32
 }
 

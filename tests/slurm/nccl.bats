@@ -107,6 +107,21 @@ same_curve() {
     same_curve
 }
 
+# NCCL's buffers are the GPUs'.
+@test "messages of 16 bits have one curve by NCCL, by MPI and in one process, and the memory that was planned" {
+    local plan="--precision bf16 --stages 3 --replicas 1,1,1 --micro-batches 2" comm
+    network transformer
+    env -u TASUKI_FAKE_WATCH LD_PRELOAD="$fake" "$TASUKI" train $model --device cuda $plan \
+        --ranks-in-process 3 --log one.jsonl
+    for comm in mpi nccl; do
+        on_gpus 3 $plan --comm $comm
+        paste <(losses cuda.jsonl) <(losses one.jsonl)
+        [ "$(losses cuda.jsonl)" = "$(losses one.jsonl)" ]
+    done
+    grep -oE '"memory":[0-9]+\.0,"memory_limit"' cuda.jsonl | grep -oE '[0-9]+\.' | tr -d . >planned
+    grep -oE '"event":"memory","peak":\[[^]]*' cuda.jsonl | cut -d[ -f2 | tr , '\n' | diff planned -
+}
+
 @test "slices of other lengths are scattered and gathered" {
     network mlp
     on_gpus 3 --comm nccl --stages 1 --replicas 3 --micro-batches 1 --zero

@@ -5,6 +5,7 @@
 #include "train/route.h"
 
 #define BATCH 8
+#define VALUES 6
 
 /* Two stages with 'a' and 'b' replicas and one value [2, b, 3] of floats from one to the other,
  * beside one that depends on no sample.
@@ -16,8 +17,12 @@ struct scene {
     struct instruction_list lists[2];
     struct schedule_stage scheduled[2];
     struct schedule schedule;
+    struct program_value values[VALUES];
+    struct program program;
     struct compiled compiled;
 };
+
+static size_t element = 4;      /* bytes of one of what is cut */
 
 static void set_scene(struct scene *s, int a, int b, int stage, int replica)
 {
@@ -46,8 +51,12 @@ static void set_scene(struct scene *s, int a, int b, int stage, int replica)
     for (int i = 0; i < 2; i++)
         s->boundaries[i] = (struct boundary){ .value = 3 * i, .from = 0, .to = 1,
                                               .gradient = 3 * i + 1, .received = 3 * i + 2 };
-    s->compiled = (struct compiled){ .graph = graph, .stage = stage, .replica = replica,
-                                     .schedule = &s->schedule,
+    for (int v = 0; v < VALUES; v++)
+        s->values[v].layout.bytes = v < 3 ? element * (size_t)shape_elements(&batch)
+                                          : value_bytes(&graph->values[v]);
+    s->program.values = s->values;
+    s->compiled = (struct compiled){ .graph = graph, .program = &s->program, .stage = stage,
+                                     .replica = replica, .schedule = &s->schedule,
                                      .autodiff = { .n_boundaries = 2,
                                                    .boundaries = s->boundaries } };
 }
@@ -100,9 +109,33 @@ static void both_sides_agree(int a, int b)
 static void sender_and_receiver_agree(void **state)
 {
     (void)state;
-    for (int a = 1; a <= BATCH; a++)
-        for (int b = 1; b <= BATCH; b++)
-            both_sides_agree(a, b);
+    for (element = 2; element <= 4; element += 2)
+        for (int a = 1; a <= BATCH; a++)
+            for (int b = 1; b <= BATCH; b++)
+                both_sides_agree(a, b);
+    element = 4;
+}
+
+/* [2, b, 3], of which a replica has 4 samples and the other 2 of these. */
+static void values_are_sent_as_they_lie(void **state)
+{
+    (void)state;
+    for (element = 2; element <= 4; element += 2) {
+        struct scene s;
+        struct routes routes;
+        const struct route_piece *p;
+
+        set_scene(&s, 2, 4, 0, 1);
+        routes_make(&routes, &s.plan, 0, 1, &s.compiled);
+        p = &find(&routes, true, false, 3)->pieces[0];
+        assert_int_equal(p->rows, 2);
+        assert_int_equal(p->width, 2 * 3 * element);
+        assert_int_equal(p->stride, 4 * 3 * element);
+        assert_int_equal(p->offset, 2 * 3 * element);
+        routes_clear(&routes);
+        graph_free(s.compiled.graph);
+    }
+    element = 4;
 }
 
 static void every_sample_arrives_once(void **state)
@@ -187,6 +220,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sender_and_receiver_agree),
+        cmocka_unit_test(values_are_sent_as_they_lie),
         cmocka_unit_test(every_sample_arrives_once),
         cmocka_unit_test(whole_gradients_are_added_once_each),
         cmocka_unit_test(buffers_do_not_grow_with_the_slots),
