@@ -63,6 +63,7 @@ struct block_timing {
     const double *kernels;      /* [blocks] bytes that kernels ask for; may be NULL */
     const struct program *steps;    /* one stage, for what the file says of steps; NULL: nothing */
     const double *preparing;   /* [blocks] seconds in which it makes 'prepared'; may be NULL */
+    const size_t *crossing;     /* bytes of each value where it is sent; NULL: as of the graph */
 };
 
 /* The cost file: times summed by block and part (P counts as 'step'), bytes from the shapes.

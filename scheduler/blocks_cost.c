@@ -33,6 +33,16 @@ static double bytes_of(const struct writer *w, int value)
     return blocks_bytes(w->t->graph, w->t->batch, value);
 }
 
+/* In a message. */
+static double sent_bytes(const struct writer *w, int value)
+{
+    const struct value *v = &w->t->graph->values[value];
+    double bytes = bytes_of(w, value);
+
+    return w->t->crossing && bytes > 0
+               ? bytes * (double)w->t->crossing[value] / (double)value_bytes(v) : bytes;
+}
+
 /* As it is laid out. */
 static double laid_out(const struct writer *w, int value)
 {
@@ -485,8 +495,8 @@ static void add_edges(const struct writer *w)
             e->once = !bsearch(&(struct reading){ root_of(w->t->graph, from->value), from->to },
                                readings, n, sizeof(*readings), by_value_and_block);
         }
-        e->bytes[w->size] = bytes_of(w, from->value);
-        e->gradient_bytes[w->size] = from->gradient < 0 ? 0 : bytes_of(w, from->gradient);
+        e->bytes[w->size] = sent_bytes(w, from->value);
+        e->gradient_bytes[w->size] = from->gradient < 0 ? 0 : sent_bytes(w, from->gradient);
     }
     free(readings);
 }

@@ -282,7 +282,7 @@ bool blocks_reorder(const struct program *program, int value, int block)
 {
     const struct graph *graph = program->graph;
 
-    if (!program->values[value].layout.opaque)
+    if (!program->values[value].layout.opaque || program->values[value].layout.crosses)
         return false;
     for (int i = 0; i < graph->values[value].n_consumers; i++) {
         const struct node *node = &graph->nodes[graph->values[value].consumers[i]];

@@ -89,6 +89,21 @@ static double *bytes_of(const struct steps_writer *w, int value)
     return bytes;
 }
 
+/* Does it lie otherwise than where it is sent, or what it is a copy of? */
+static bool is_reordered(const struct steps_writer *w, int value)
+{
+    const struct value_layout *layout = &w->program->values[value].layout, *sent;
+    const struct graph *graph = w->program->graph;
+    int producer = graph->values[value].producer;
+
+    while (producer >= 0 && strcmp(graph->nodes[producer].op->name, "Reorder") == 0) {
+        value = graph->nodes[producer].inputs[0];
+        producer = graph->values[value].producer;
+    }
+    sent = &w->program->values[value].layout;
+    return layout->opaque != (sent->crosses ? sent->opaque : NULL);
+}
+
 static int add_value(struct steps_writer *w, int value)
 {
     const struct program_value *from = &w->program->values[value];
@@ -100,7 +115,7 @@ static int add_value(struct steps_writer *w, int value)
     v->group = w->program->graph->batchnorm_samples;
     v->batch_axis = w->program->graph->values[value].batch.outer != 0;
     v->prepared = from->place == PLACE_PREPARED && !w->passed[value];
-    v->reordered = from->layout.opaque != NULL && !v->prepared;
+    v->reordered = is_reordered(w, value) && !v->prepared;
     v->maker = v->back = v->reader = -1;
     return s->n_values - 1;
 }

@@ -38,6 +38,17 @@ static double step_seconds(const struct estimate *e, const struct cluster_device
                : 0;
 }
 
+/* Of a graph with its gradients; NULL: plain. */
+static size_t *crossing_of(const struct estimate *e, const struct graph *graph,
+                           const struct autodiff *gradients)
+{
+    const struct backend *backend = e->factors == FACTORS_BF16   ? backend_find("cuda-bf16")
+                                    : e->factors == FACTORS_FP16 ? backend_find("cuda-fp16")
+                                                                 : NULL;
+
+    return backend ? backend->crossing(graph, gradients) : NULL;
+}
+
 static struct roofline roofline_of(const struct estimate *e, const struct cluster_device *device,
                                    const struct efficiency *efficiency)
 {
@@ -89,16 +100,18 @@ struct cost *estimate_cost(const struct estimate *estimate, const struct cluster
     struct autodiff uncut;
     struct program *program = whole ? blocks_whole(whole, &uncut, err) : NULL;
     bool bad = !stage || (e->steps && !program);
+    size_t *crossing = bad ? NULL : crossing_of(e, graph, &gradients);
 
     for (int i = 0; i < e->n_sizes && !bad; i++) {
         double *seconds = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(*seconds));
 
         blocks_roofline(graph, e->sizes[i], &roofline, seconds);
         timings[i] = (struct block_timing){ e->sizes[i], graph, &gradients, stage, seconds, NULL, NULL,
-                                            NULL, program, NULL };
+                                            NULL, program, NULL, crossing };
     }
     if (!bad)
         cost = blocks_cost(blocks, e->n_sizes, timings, step, e->optimizer_states, device->kind, err);
+    free(crossing);
     program_free(program);
     graph_free(whole);
     blocks_free(blocks);

@@ -239,6 +239,7 @@ struct size {
     double *seconds;
     double *kernels;            /* bytes that these ask for, by block */
     double *preparing;          /* seconds of what lowering put into P, by block */
+    size_t *crossing;           /* bytes of values where they are sent; NULL: plain */
 };
 
 static void reuse_of_graph(const struct profile_options *o, const struct graph *graph,
@@ -311,6 +312,7 @@ static int open_size(const struct profile_options *o, int64_t samples, struct si
         stages[n] = s->graph->nodes[n].block;
     if (autodiff(s->graph, stages, s->blocks->n, &s->autodiff, &s->stage_of, err) < 0)
         return -1;
+    s->crossing = o->backend->crossing ? o->backend->crossing(s->graph, &s->autodiff) : NULL;
     reuse_of_graph(o, s->graph, &s->reuse);
     s->seconds = mem_new((size_t)s->graph->n_nodes, sizeof(double));
     s->preparing = mem_new((size_t)s->blocks->n, sizeof(double));
@@ -427,6 +429,7 @@ static void clear_sizes(struct size *sizes, int n)
         free(sizes[i].seconds);
         free(sizes[i].kernels);
         free(sizes[i].preparing);
+        free(sizes[i].crossing);
         close_whole(&sizes[i].whole);
         reuse_clear(&sizes[i].reuse);
         blocks_free(sizes[i].blocks);
@@ -470,7 +473,7 @@ static struct cost *cost_of(const struct profile_options *o, const struct size *
                                             sizes[i].stage_of, sizes[i].seconds, prepared,
                                             sizes[i].whole.program, sizes[i].kernels,
                                             o->steps ? sizes[i].whole.program : NULL,
-                                            sizes[i].preparing };
+                                            sizes[i].preparing, sizes[i].crossing };
     cost = blocks_cost(sizes[0].blocks, o->n_sizes, timings, step,
                        optimizer_states(o->optimizer.kind), o->backend->device_name(o->device),
                        err);

@@ -316,6 +316,40 @@ tested() {
     done
 }
 
+@test "16 bits: messages are planned with as they are sent, by costs that were measured and by a roofline" {
+    local net="last.onnx --loss cross-entropy:y,label --batchnorm-samples 2 -q" run precision sent
+    local data="--data $srcdir/etc/demo/digits-train.safetensors --threads 1"
+    run="--stages 2 --replicas 1,1 --global-batch 8 --micro-batches 2"
+    make_last
+    on_fake "$TASUKI" profile $net $data --batch-size 4 --device cuda --precision bf16 -o cost.json
+    on_fake "$TASUKI" train ${net/-q/-v} $data $run --cost cost.json --device cuda --precision bf16 \
+        --ranks-in-process 2 --steps 1 --log log 2>err
+    sent=$(grep -oE '"sent":[0-9]+' log | head -n 1 | cut -d: -f2)
+    grep 'bytes of' err
+    grep -q "stage 0: $sent bytes of values go to replica 0 of stage 1," err
+    grep -q "stage 1: $sent bytes of gradients go to replica 0 of stage 0," err
+    # Behind what is averaged over images little is left, in float32.
+    for precision in float32 bf16 fp16; do
+        "$TASUKI" profile $net --roofline --cluster dgx-h100:1 --precision $precision --batch-size 4 \
+            -o $precision.json
+    done
+    python3 - <<'END'
+import json
+wide, bf16, fp16, measured = (json.load(open(f"{name}.json"))["edges"]
+                              for name in ("float32", "bf16", "fp16", "cost"))
+values = json.load(open("cost.json"))["values"]
+forward, back = ([[edge[key][0] for edge in edges] for edges in (wide, bf16, fp16, measured)]
+                 for key in ("bytes", "gradient_bytes"))
+print(forward, back)
+assert forward[1] == forward[2] == forward[3] and back[1] == back[2] == back[3]
+assert forward[1] == [n if n == 256 else n / 2 for n in forward[0]]
+assert back[1] == [n / 2 for n in back[0]]
+# As they are sent they lie within stages.
+assert not any("reordered" in edge for edge in measured)
+assert 4 * sum("reordered" in value for value in values) < len(values)
+END
+}
+
 # The stand-in has no groups of three axes in 16 bits: that convolution stays float32, on the GPU. With
 # channels that are last are those of "last" alone, but for the first.
 @test "16 bits: convolutions, pools and a BatchNorm between them are near float32's" {

@@ -169,7 +169,7 @@ static struct cost *cost_of(struct graph **graphs, int n, struct err *err)
         for (int k = 0; k < graphs[i]->n_nodes; k++)
             seconds[i][k] = 1;
         timing[i] = (struct block_timing){ graphs[i]->batch, graphs[i], &ad[i], all,
-                                           seconds[i], NULL, NULL, NULL, NULL, NULL };
+                                           seconds[i], NULL, NULL, NULL, NULL, NULL, NULL };
     }
     cost = blocks_cost(blocks[0], n, timing, 0, 2, "test", err);
     for (int i = 0; i < n; i++) {
@@ -287,7 +287,7 @@ static struct cost *estimate(const struct graph *built)
     blocks_roofline(graph, 4, &(struct roofline){ .flops = 1e3, .memory_bandwidth = 1e3 }, seconds);
     cost = blocks_cost(blocks, 1,
                        &(struct block_timing){ 4, graph, &ad, stage, seconds, NULL, NULL, NULL, NULL,
-                                                NULL },
+                                                NULL, NULL },
                        0, 2, "test", &err);
     blocks_free(blocks);
     graph_free(graph);
