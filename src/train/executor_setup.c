@@ -192,15 +192,22 @@ static void free_events(struct executor *e)
             e->backend->event_free(events[i]);
 }
 
+/* To all replicas of a stage; these stand together. */
 static void say_sent(const struct executor *e)
 {
-    for (int i = 0; i < e->routes.n; i++) {
-        const struct route *r = &e->routes.items[i];
+    const struct route *r = e->routes.items;
+    size_t bytes = 0;
 
-        if (r->send)
-            log_debug("stage %d: %zu bytes of %s go to replica %d of stage %d, for each micro-batch",
-                      e->compiled->stage, r->bytes, r->gradient ? "gradients" : "values",
-                      r->replica, r->peer);
+    for (int i = 0; i < e->routes.n; i++) {
+        const struct route *next = i + 1 < e->routes.n ? &r[i + 1] : NULL;
+
+        bytes += r[i].bytes;
+        if (next && next->peer == r[i].peer && next->gradient == r[i].gradient && next->send == r[i].send)
+            continue;
+        if (r[i].send)
+            log_debug("stage %d: %zu bytes of %s go to stage %d, for each micro-batch", e->compiled->stage,
+                      bytes, r[i].gradient ? "gradients" : "values", r[i].peer);
+        bytes = 0;
     }
 }
 

@@ -277,8 +277,9 @@ tested() {
     local name net plan precision ranks test data=$srcdir/tests/data/model
     export TASUKI_MEASURE=none
     make_last
-    drawn 2 transformer tied last
-    for name in "${drawn[@]}"; do
+    drawn 2 "transformer bf16" "tied bf16" "last bf16" "transformer fp16" "tied fp16" "last fp16"
+    for net in "${drawn[@]}"; do
+        read -r name precision <<<"$net"
         net="$data/$name/model.onnx --data $data/$name/train.safetensors"
         test=$data/$name/train.safetensors
         if [ $name = last ]; then
@@ -286,8 +287,6 @@ tested() {
             test=$srcdir/etc/demo/digits-test.safetensors
         fi
         net="$net --optimizer momentum --threads 1"
-        drawn 1 bf16 fp16
-        precision=${drawn[0]}
         "$TASUKI" profile $net --batch-size 4,16 -q -o cost.json
         net="$net --device cuda --global-batch 16 --micro-batches 4 --steps 3 --lr 0.03"
         net="$net --cost cost.json --test $test --eval-every 3"
@@ -326,8 +325,8 @@ tested() {
         --ranks-in-process 2 --steps 1 --log log 2>err
     sent=$(grep -oE '"sent":[0-9]+' log | head -n 1 | cut -d: -f2)
     grep 'bytes of' err
-    grep -q "stage 0: $sent bytes of values go to replica 0 of stage 1," err
-    grep -q "stage 1: $sent bytes of gradients go to replica 0 of stage 0," err
+    grep -q "stage 0: $sent bytes of values go to stage 1," err
+    grep -q "stage 1: $sent bytes of gradients go to stage 0," err
     # Behind what is averaged over images little is left, in float32.
     for precision in float32 bf16 fp16; do
         "$TASUKI" profile $net --roofline --cluster dgx-h100:1 --precision $precision --batch-size 4 \
