@@ -64,8 +64,8 @@ static const char heads[] = "input image float batch,1,8,8\n"
                             "node MatMul h2,w2 -> o2\n"
                             "node Add o,o2 -> out\n"
                             "output out\n";
-static const char *const networks[] = { "image", "heads", "transformer", "transformer-post", "causal", "grouped", "cnn",
-                                        "skips", "tied", NULL };
+static const char *const networks[] = { "image", "heads", "transformer", "transformer-post", "causal",
+                                        "grouped", "cnn", "skips", "tied", NULL };
 static char directory[520];
 
 struct scene {
