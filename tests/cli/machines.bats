@@ -11,7 +11,7 @@ setup() {
     { "name": "b", "forward": 2e-3, "dgrad": 2e-3, "wgrad": 2e-3, "parameters": 1000 } ],
   "edges": [ { "from": "a", "to": "b", "bytes": 1000 } ] }
 END
-    export TASUKI_MACHINES=$PWD/mine:$PWD/others
+    export TASUKI_MACHINES=$PWD/mine:$PWD/others TASUKI_THREADS=1
     mkdir mine others
 }
 

@@ -9,6 +9,7 @@ setup() {
     training=(net.onnx --data d.safetensors --global-batch 8 --steps 4)
     mkdir tools modules
     export TASUKI_PKGLIBDIR=$PWD/modules    # no libslurm: nobody is asked
+    export TASUKI_THREADS=1
 }
 
 # A tool of a scheduler that notes how it was called.

@@ -3,6 +3,7 @@
 setup() {
     cd "$BATS_TEST_TMPDIR"
     demo=$srcdir/etc/demo
+    export TASUKI_THREADS=1
 }
 
 # train OPTION...: a short run on the digits.
