@@ -44,7 +44,7 @@ static size_t message_align(size_t bytes)
 static void add_piece(struct route *route, const struct compiled *c, int value,
                       const struct value *like, struct interval mine, struct interval both)
 {
-    size_t bytes = value_bytes(&c->graph->values[value]);
+    size_t bytes = c->program->values[value].layout.bytes;
     struct route_piece *piece = mem_push((void **)&route->pieces, &route->n, sizeof(*piece));
 
     piece->value = value;
