@@ -2,59 +2,7 @@
 # Links between GPUs, measured by tasuki-cuda.so over stand-ins of NVML, CUDA and NCCL.
 
 load common
-
-# NVLinks join the first two GPUs of four, a PCIe switch the others.
-setup() {
-    local reason
-    reason=$(no_mpi)
-    [ -n "$reason" ] || [ -e "$builddir/.libs/tasuki-cuda.so" ] || reason="built without CUDA"
-    [ -n "$reason" ] || [ -e "$builddir/tests/.libs/fake_cuda.so" ] ||
-        reason="fake_cuda.so is not built"
-    [ -z "$reason" ] || skip "$reason"
-    mpi_environment
-    cd "$BATS_TEST_TMPDIR"
-    # Sanitizers want to be the first library.
-    export ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
-    export HWLOC_XMLFILE=$srcdir/tests/data/topo/omni-path/hwloc.xml
-    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so TASUKI_FAKE_NVML=$PWD/machine
-    awk '$1 == "gpu" { gpu = $2 }
-        $1 == "link" && (gpu ~ /:8[67]:/ || $5 ~ /:8[67]:/) { $3 = "down" }
-        { print }' "$srcdir/tests/data/topo/omni-path/nvml.txt" >good
-    cat >>good <<'END'
-wire host host 1e-4 1e9
-wire 0000:06:00.0 0000:07:00.0 10e-3 40e6
-wire 0000:86:00.0 0000:87:00.0 15e-3 30e6
-wire * * 20e-3 20e6
-END
-    cp good machine
-}
-
-needs_nccl() {
-    grep -q ncclSend "$builddir/.libs/tasuki-cuda.so" || skip "built without NCCL"
-}
-
-# So many ranks run this with GPUs. mpirun itself shall not see the stand-in.
-ranks() {
-    local n=$1
-    shift
-    timeout 300 mpirun -n $n -x LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$@"
-}
-
-topo_of_gpus() {
-    local n=$1
-    shift
-    ranks $n "$TASUKI" topo "$@"
-}
-
-# The report says which rank takes no part and why.
-is_told() {
-    grep "^GPU links: not measured: rank $1" report
-}
-
-# Wires so fast that they take no time.
-no_wires() {
-    sed '/^wire/d' good >machine
-}
+load gpus
 
 # Prints what of topo.json is more than 20 % from CLASS SECONDS BYTES/S, and fails: bandwidth,
 # and what a short, a middling and the longest message take by the figures. Where it waits a rank
@@ -230,51 +178,6 @@ END
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *"links, measured"* ]]
-    [[ "$output" != *"GPU links"* ]]
-}
-
-# The second GPU, of rank 1, is the one that fails.
-fails_with() {
-    no_wires
-    awk -v fault="error $1" '{ print } /^gpu 0000:07/ { print fault }' machine >failing
-    mv failing machine
-    run topo_of_gpus 2
-    echo "$1: $output"
-    [ "$status" -eq 1 ]
-    [ "$(grep -c '^tasuki: ' <<<"$output")" -eq 1 ]
-    grep -qE "^tasuki: (rank 1: )?error: rank 1 \(.*\): GPU 0000:07:00.0: ${1%% *}: $2\$" \
-        <<<"$output"
-    [[ "$output" != *"GPU links"* ]]
-}
-
-@test "a call of CUDA that fails is one error with rank, GPU and call, and all ranks end" {
-    fails_with "cudaSetDevice 46" "error 46"
-    for call in cudaStreamCreateWithFlags cudaEventCreateWithFlags cudaMalloc cudaMallocHost \
-                cudaMemcpyAsync cudaStreamSynchronize cudaEventRecord cudaEventQuery; do
-        fails_with "$call 2" "out of memory"
-    done
-    fails_with "cudaEventQuery 719 50" "error 719"
-}
-
-@test "a call of NCCL that fails is one error with rank, GPU and call, and all ranks end" {
-    needs_nccl
-    for call in ncclCommInitRankConfig ncclCommGetAsyncError ncclGroupStart ncclSend ncclRecv \
-                ncclGroupEnd ncclCommFinalize; do
-        fails_with "$call 5" "invalid usage"
-    done
-    fails_with "ncclSend 5 20" "invalid usage"
-    fails_with "ncclCommGetAsyncError 6 30" "error 6"
-}
-
-@test "when a rank dies while GPU links are measured, the others end" {
-    needs_nccl
-    no_wires
-    awk '{ print } /^gpu 0000:07/ { print "error ncclSend -1 20" }' machine >failing
-    mv failing machine
-    run topo_of_gpus 3
-    echo "$output"
-    [ "$status" -ne 0 ]
-    [ "$status" -ne 124 ]
     [[ "$output" != *"GPU links"* ]]
 }
 
