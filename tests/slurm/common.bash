@@ -90,7 +90,7 @@ wait_until() {
     local end=$((SECONDS + ${PATIENCE:-120}))
     until "$@"; do
         [ $SECONDS -lt $end ] || { what_is_there; return 1; }
-        sleep 0.3
+        sleep 0.1
     done
 }
 
