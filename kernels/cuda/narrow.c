@@ -216,12 +216,12 @@ static bool is_lost(const struct cuda_forms *f, int v)
     int64_t n = shape_elements(&value->shape);
     bool lost = false, one = n == 1 && value->batch.outer == 0;
 
-    if (f->narrow != CUDA_FLOAT16 || value->kind != VALUE_CONST || !value->data)
+    if (f->narrow != CUDA_FLOAT16 || value->kind != VALUE_CONST || value->large || !value->data)
         return false;
     for (int64_t i = 0; i < n && !lost; i++) {
-        double size = fabs(dtype_real(value->dtype, value->data, i));
+        double size = fabs(dtype_real(value->file_dtype, value->data, i));
 
-        lost = isfinite(size) && (size >= 65520 || (one && size != 0 && size < 0x1p-14));
+        lost = isfinite(size) && (size >= DTYPE_F16_END || (one && size != 0 && size < 0x1p-14));
     }
     return lost;
 }

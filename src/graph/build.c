@@ -117,6 +117,7 @@ static int add_parameter(struct build *build, int index)
                              (struct batch){ 0 });
         graph->values[id].data = tensor->data;
         graph->values[id].file_dtype = tensor->dtype;
+        graph->values[id].large = build->onnx->large[index];
         graph->values[id].frozen = build->freeze[index] != FREEZE_NOT;
         graph->values[id].no_decay = build->no_decay[index];
     }

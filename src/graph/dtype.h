@@ -13,6 +13,8 @@ enum dtype {
     DTYPE_F16, DTYPE_BF16       /* of files only: values are of the run's floating type */
 };
 
+#define DTYPE_F16_END 65520     /* from there on a number is infinite as float16 */
+
 size_t dtype_size(enum dtype dtype);        /* bytes; 0 for DTYPE_NONE */
 const char *dtype_name(enum dtype dtype);   /* "float32", "int64", … */
 bool dtype_is_float(enum dtype dtype);

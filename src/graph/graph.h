@@ -70,6 +70,7 @@ struct value {
     const void *data;       /* PARAM, STAT, CONST: bytes of 'file_dtype', or NULL (no weights);
                              * may lie unaligned in a mapped file: memcpy() */
     enum dtype file_dtype;  /* of 'data'; float16 or float32 while dtype may be float64 */
+    bool large;             /* one of model_large(): 'data' may be 0 in this process, and decide nothing */
     bool output;            /* an output of the ONNX model */
     bool frozen;            /* an initializer that could be trained, and is not to be */
     bool no_decay;          /* a parameter that weight decay leaves alone */

@@ -137,6 +137,8 @@ int onnx_read(struct onnx *onnx, struct err *err);
 struct onnx *onnx_new(const char *path);
 /* Are there infinities among its first numbers? So masks are known. */
 bool onnx_is_mask(const struct onnx_tensor *tensor);
+/* Or what float16 does not have? A mask may have -1e9. */
+bool onnx_exceeds_half(const struct onnx_tensor *tensor);
 /* Fill 'large' (onnx_pack.c): floating matrices and more whose numbers no reader looks at. */
 void onnx_find_large(struct onnx *onnx);
 /* Fill 'copy_of' (onnx_copy.c). */

@@ -179,14 +179,24 @@ int onnx_tensor_read(struct onnx *onnx, const OnnxFile__Tensor *proto,
     return 0;
 }
 
-bool onnx_is_mask(const struct onnx_tensor *tensor)
+static bool has_from(const struct onnx_tensor *tensor, double least)
 {
     size_t elements = tensor->size / dtype_size(tensor->dtype), i;
 
     for (i = 0; i < elements && i < MASK_LOOK; i++)
-        if (isinf(dtype_real(tensor->dtype, tensor->data, (int64_t)i)))
+        if (fabs(dtype_real(tensor->dtype, tensor->data, (int64_t)i)) >= least)
             return true;
     return false;
+}
+
+bool onnx_is_mask(const struct onnx_tensor *tensor)
+{
+    return has_from(tensor, HUGE_VAL);
+}
+
+bool onnx_exceeds_half(const struct onnx_tensor *tensor)
+{
+    return has_from(tensor, DTYPE_F16_END);
 }
 
 /* Attributes -------------------------------------------------------------------------- */

@@ -456,6 +456,37 @@ TEXT
     near_curve fp16 cpu
 }
 
+# Numbers of large weights the first rank alone sees before it starts; a mask has -1e9.
+@test "float16: large constants that are frozen have messages of one size on both sides" {
+    local at i
+    for at in 1 5000; do
+        { head -c $((4 * at)) /dev/zero; for ((i = at; i < 5120; i++)); do printf '\x28\x6b\x6e\xce'; done; } >mask
+        "$builddir/tests/make_onnx" net.onnx <<TEXT
+input image float batch,1,8,8
+node Flatten image -> x
+init a float 64,5120
+node MatMul x,a -> b
+external mask float 1,5120 mask 0 20480
+node Add b,mask -> hidden
+const small float . = 1e-9
+node Mul hidden,small -> c
+node Softmax $([ $at -eq 1 ] && echo c || echo hidden) -> even
+init e float 5120,10
+node MatMul even,e -> y
+output y
+TEXT
+        model="net.onnx --data $srcdir/etc/demo/digits-train.safetensors --threads 1 -q --freeze mask"
+        "$TASUKI" profile $model --batch-size 8 -o cost.json
+        model="$model --cost cost.json --global-batch 16 --steps 3 --lr 0.03 --micro-batches 2"
+        "$TASUKI" train $model --stages 1 --log cpu
+        model="$model --device cuda --precision fp16"
+        on_fake "$TASUKI" train $model --stages 1 --log one
+        on_fake "$TASUKI" train $model --stages 2 --replicas 1,1 --ranks-in-process 2 --log two
+        near_curve one cpu
+        [ "$(losses one)" = "$(losses two)" ]
+    done
+}
+
 @test "a plan and a checkpoint of 16 bits are gone on with so, and otherwise where that is said" {
     local data=$srcdir/tests/data/model/mlp net
     take_small mlp
