@@ -186,6 +186,40 @@ static int bundle_own(struct bundle *bundle, const struct comm *near, const void
     return 0;
 }
 
+/* Has it the sizes of so many ranks, and the bytes that they say? */
+static bool is_bundle(const void *part, size_t size, int ranks)
+{
+    size_t head = (size_t)ranks * sizeof(uint64_t), left = size - head;
+    uint64_t bytes;
+
+    if (size < head)
+        return false;
+    for (int t = 0; t < ranks; t++) {
+        memcpy(&bytes, (const unsigned char *)part + (size_t)t * sizeof(bytes), sizeof(bytes));
+        if (bytes > left)
+            return false;
+        left -= bytes;
+    }
+    return left == 0;
+}
+
+/* All processes have the same, and the first one says what is wrong with it. */
+static int check_bundles(const struct hybrid *h, const void *const *parts, const size_t *sizes,
+                         struct err *err)
+{
+    int p = 0, ranks;
+
+    while (p < h->far->size && is_bundle(parts[p], sizes[p], h->first[p + 1] - h->first[p]))
+        p++;
+    if (p == h->far->size)
+        return 0;
+    if (h->far->rank > 0)
+        return launch_follow(err);
+    ranks = h->first[p + 1] - h->first[p];
+    return err_set(err, "task %d (%s) gives %zu bytes, not what its %d ranks do: is it another tasuki?",
+                   p, comm_host(h->far, p), sizes[p], ranks);
+}
+
 /* Those of all processes become one of all ranks. */
 static int bundle_join(struct bundle *bundle, const struct hybrid *h, const void *const *parts,
                        const size_t *sizes, struct err *err)
@@ -220,6 +254,7 @@ static int exchange_far(const struct hybrid *h, exchange_call *call, const struc
     size_t *sizes = mem_new((size_t)h->far->size, sizeof(*sizes));
     void *block = NULL;
     int bad = call(h->far, mine->sizes, mine->size, &block, parts, sizes, err) ||
+              check_bundles(h, parts, sizes, err) ||
               bundle_join(all, h, parts, sizes, err);
 
     free(block);

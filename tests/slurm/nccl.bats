@@ -191,6 +191,11 @@ ids_go() {
     network tied
     model+=" --stages 2 --replicas 2,2 --micro-batches 2 --ranks-in-process 2"
     ids_go PMIx mpirun -n 2
+    TASUKI_PMIX_SPOILS="1 tasuki.3 short" run ids_go PMIx mpirun -n 2
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [ "$(grep -c error: <<<"$output")" -eq 1 ]
+    [[ "$output" == *"error: rank 0 ("*"): task 1 ("*") gives "*" bytes, not what its 2 ranks do"* ]]
     model=${model%2}4
     ids_go threads
 }
