@@ -155,7 +155,8 @@ int session_start(struct session *session, struct err *err)
         load_shared(s, err) < 0 ||
         (s->runner && runner_connect(s->runner, err) < 0))
         return -1;
-    if (s->nccl && s->runner && s->settings.trace && nccl_trace(s->nccl, &s->trace, err) < 0)
+    if (s->nccl && s->settings.trace &&
+        session_agree(s, s->runner && nccl_trace(s->nccl, &s->trace, err) < 0, err))
         return -1;
     return s->nccl ? nccl_connect(s->nccl, err) : 0;
 }
