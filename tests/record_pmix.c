@@ -2,7 +2,8 @@
 /* Preloaded, it tells what a program gives others by PMIx: a line "RANK KEY BYTES" of the file
  * $TASUKI_PMIX_PUTS for each value of bytes that is put under a key of Tasuki's, by all its
  * processes. TASUKI_PMIX_SPOILS="1 tasuki.3 lost" keeps from the others what rank 1 puts under that
- * key; "refused" has its put fail, "text" makes text of it, and "short" leaves out its last byte.
+ * key; "refused" has its put fail, "kept" the commit that follows, "text" makes text of it, and "short"
+ * leaves out its last byte.
  */
 #include "config.h"
 
@@ -13,6 +14,7 @@
 #pragma GCC diagnostic pop
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +45,15 @@ static void read_fate(const char *key, char fate[16])
         strcpy(fate, how);
 }
 
+static bool keeps;
+
+pmix_status_t PMIx_Commit(void)
+{
+    __typeof__(&PMIx_Commit) real = (__typeof__(&PMIx_Commit))dlsym(RTLD_NEXT, "PMIx_Commit");
+
+    return keeps ? PMIX_ERR_NOMEM : real();
+}
+
 pmix_status_t PMIx_Put(pmix_scope_t scope, const char key[], pmix_value_t *value)
 {
     __typeof__(&PMIx_Put) real = (__typeof__(&PMIx_Put))dlsym(RTLD_NEXT, "PMIx_Put");
@@ -53,7 +64,8 @@ pmix_status_t PMIx_Put(pmix_scope_t scope, const char key[], pmix_value_t *value
     if (strncmp(key, "tasuki.", 7) == 0 && value->type == PMIX_BYTE_OBJECT && path)
         tell(path, key, value->data.bo.size);
     read_fate(key, fate);
-    if (strcmp(fate, "lost") == 0)
+    keeps = strcmp(fate, "kept") == 0;
+    if (keeps || strcmp(fate, "lost") == 0)
         return PMIX_SUCCESS;
     if (strcmp(fate, "refused") == 0)
         return PMIX_ERR_NOMEM;

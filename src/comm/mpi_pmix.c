@@ -153,7 +153,6 @@ static int collecting_fence(struct pmix_session *session, struct comm *comm, str
     PMIX_INFO_CONSTRUCT(&info);
     PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
     atomic_store(&session->fence, FENCE_OPEN);
-    PMIX_CHECK(PMIx_Commit(), err);
     status = PMIx_Fence_nb(&session->all, 1, &info, 1, fence_ended, session);
     if (status == PMIX_OPERATION_SUCCEEDED)
         atomic_store(&session->fence, PMIX_SUCCESS);
@@ -187,6 +186,7 @@ static int put(struct pmix_session *session, const void *data, size_t size, stru
     value.data.bo.bytes = (char *)(uintptr_t)data;
     value.data.bo.size = size;
     PMIX_CHECK(PMIx_Put(PMIX_GLOBAL, key, &value), err);
+    PMIX_CHECK(PMIx_Commit(), err);
     return 0;
 }
 

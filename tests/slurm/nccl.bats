@@ -206,7 +206,7 @@ ids_go() {
     [ -e "$pmix" ] || skip "built without PMIx"
     network tied
     model+=" --stages 2 --replicas 2,2 --micro-batches 2"
-    for how in lost refused text; do
+    for how in lost refused kept text; do
         export TASUKI_PMIX_SPOILS="1 tasuki.3 $how"
         ids_go 'MPI, since PMIx failed: rank 1 (.*): PMIx_Get: .*' mpirun -n 4
         [ -n "$WHY_NOT" ] || ids_go 'MPI, since PMIx failed: rank 1 (n1): PMIx_Get: .*' \
