@@ -204,6 +204,19 @@ const char *topo_p2p_text(char letter)
     }
 }
 
+int *topo_node_shown(const struct topo_node *node, int *n)
+{
+    int *shown = mem_new((size_t)node->n_gpus + 1, sizeof(*shown));
+
+    *n = 0;
+    for (int i = 0; i < node->n_visible; i++)
+        shown[(*n)++] = node->visible[i];
+    for (int i = 0; node->n_visible < 0 && i < node->n_gpus; i++)
+        if (node->gpus[i].seen)
+            shown[(*n)++] = i;
+    return shown;
+}
+
 json_t *topo_node_to_json(const struct topo_node *node)
 {
     return shape_to_json(&topo_node_shape, node);

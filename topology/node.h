@@ -168,6 +168,8 @@ struct topo_node *topo_node_from_json(const char *what, const json_t *json, stru
 /* Indices by PCI address; -1: not there. */
 int topo_node_find_pci(const struct topo_node *node, const char *address);
 int topo_node_find_gpu(const struct topo_node *node, const char *address);
+/* Those that CUDA shows this process, in its order: indices in gpus, malloc'ed. */
+int *topo_node_shown(const struct topo_node *node, int *n);
 /* Does PCI say that it is NVIDIA's, whatever the driver shows? */
 bool topo_node_is_nvidia(const struct topo_node *node, const struct topo_gpu *gpu);
 

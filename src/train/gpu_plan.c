@@ -86,20 +86,6 @@ int gpu_plan_count(const struct gpu_plan *plan, const char *host, const struct g
     return n;
 }
 
-/* GPUs that CUDA shows this task, in its order. */
-static int *find_shown(const struct topo_node *node, int *n)
-{
-    int *shown = mem_new((size_t)node->n_gpus + 1, sizeof(*shown));
-
-    *n = 0;
-    for (int i = 0; i < node->n_visible; i++)
-        shown[(*n)++] = node->visible[i];
-    for (int i = 0; node->n_visible < 0 && i < node->n_gpus; i++)
-        if (node->gpus[i].seen)
-            shown[(*n)++] = i;
-    return shown;
-}
-
 /* For how many ranks it names each of these GPUs; returns the sum. */
 static int count_all(const struct gpu_plan *plan, const char *host, int n, const int *shown,
                      int *counts)
@@ -138,7 +124,7 @@ static void deal(int n, const int *shown, int *counts, int tasks, int *gpus)
 
 int *gpu_plan_take(const struct gpu_plan *plan, const char *host, int tasks)
 {
-    int n, *shown = find_shown(plan->node, &n), *gpus = NULL;
+    int n, *shown = topo_node_shown(plan->node, &n), *gpus = NULL;
     int *counts = mem_new((size_t)n + 1, sizeof(*counts));
     int named = count_all(plan, host, n, shown, counts);
 

@@ -190,14 +190,9 @@ static int nearest(const struct topo_node *node, const int *all, int gpu)
 /* The GPU that the task will take, -1: not known. */
 static int gpu_of(const struct topo_node *node, int rank, int tasks)
 {
-    int *shown = mem_new((size_t)node->n_gpus, sizeof(*shown)), n = 0, gpu;
+    int n, *shown = topo_node_shown(node, &n);
+    int gpu = n == 1 ? shown[0] : n >= tasks ? shown[rank] : -1;
 
-    for (int i = 0; i < node->n_visible; i++)
-        shown[n++] = node->visible[i];
-    for (int i = 0; node->n_visible < 0 && i < node->n_gpus; i++)
-        if (node->gpus[i].seen)
-            shown[n++] = i;
-    gpu = n == 1 ? shown[0] : n >= tasks ? shown[rank] : -1;
     free(shown);
     return gpu;
 }
