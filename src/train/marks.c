@@ -15,15 +15,15 @@ int marks_rebase(struct marks *marks, bool pending, struct err *err)
 {
     if (!marks->trace || pending)
         return 0;
-    if (marks->backend->event_record(marks->base, marks->idle, err) < 0 ||
-        marks->backend->stream_sync(marks->idle, err) < 0)
+    if (marks->backend->event_record(marks->base, marks->stream, err) < 0 ||
+        marks->backend->stream_sync(marks->stream, err) < 0)
         return -1;
     marks->base_clock = trace_clock();
     return 0;
 }
 
 int marks_init(struct marks *marks, struct trace *trace, const struct backend *backend,
-               struct device *device, struct err *err)
+               struct device *device, struct stream *stream, struct err *err)
 {
     struct marks *m = marks;
 
@@ -31,8 +31,9 @@ int marks_init(struct marks *marks, struct trace *trace, const struct backend *b
     if (!trace || !backend->event_new_timed)
         return 0;
     m->trace = trace;
-    m->idle = backend->stream_new(device, err);
-    m->base = m->idle ? backend->event_new_timed(device, err) : NULL;
+    m->own = !stream;
+    m->stream = stream ? stream : backend->stream_new(device, err);
+    m->base = m->stream ? backend->event_new_timed(device, err) : NULL;
     return m->base ? marks_rebase(m, false, err) : -1;
 }
 
@@ -40,8 +41,8 @@ void marks_clear(struct marks *marks)
 {
     if (marks->base)
         marks->backend->event_free(marks->base);
-    if (marks->idle)
-        marks->backend->stream_free(marks->idle);
+    if (marks->own && marks->stream)
+        marks->backend->stream_free(marks->stream);
     *marks = (struct marks){ 0 };
 }
 
@@ -92,8 +93,8 @@ int marks_end(const struct marks *marks, struct marks_row *row, const struct tra
         return 0;
     mark = &row->list[row->n++];
     mark->what = *what;
-    mark->what.lane = TRACE_STREAM;
-    mark->what.chunk = row->row;
+    mark->what.lane = row->lane;
+    mark->what.chunk = row->chunk;
     return marks->backend->event_record(mark->end, stream, err);
 }
 

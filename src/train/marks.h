@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* When NCCL's streams did what they were handed, for --trace: as stamps.h, for streams whose work may go
- * on beyond a step, and which nothing waits for here.
+/* When a GPU's streams did what they were handed, for --trace: events with a time around that, a row for
+ * each stream, read against an event of which the host knows when it was: a time is off by what the host
+ * takes to notice, tens of microseconds. What is still under way then is read later.
  *
- * A message begins when its stream comes to it: so one that is received waits there for its sender.
+ * A message of NCCL begins when its stream comes to it: so one that is received waits there for its sender.
  */
 #ifndef TASUKI_TRAIN_MARKS_H
 #define TASUKI_TRAIN_MARKS_H
+
+#include <stdbool.h>
 
 #include "train/trace.h"
 
@@ -16,25 +19,28 @@ struct event;
 struct mark;
 struct stream;
 
-/* Of a rank; without a trace nothing is recorded. */
+/* Without a trace, or where nothing runs beside the host, nothing is recorded. */
 struct marks {
-    struct trace *trace;        /* NULL: none is written */
+    struct trace *trace;        /* NULL: nothing is */
     const struct backend *backend;
     struct device *device;
-    struct stream *idle;        /* has nothing but 'base' */
+    struct stream *stream;      /* of 'base' */
+    bool own;                   /* that stream has nothing else */
     struct event *base;
     double base_clock;          /* of 'base', as trace_clock() has it */
 };
 
 /* Of a stream. */
 struct marks_row {
-    int row;                    /* trace_add_stream()'s */
+    enum trace_lane lane;
+    int chunk;                  /* of struct trace_event */
     int n, made;                /* that are not read yet, and with events */
     struct mark *list;
 };
 
+/* 'stream': one whose work is done whenever a base is set; NULL: one of its own. */
 int marks_init(struct marks *marks, struct trace *trace, const struct backend *backend,
-               struct device *device, struct err *err);
+               struct device *device, struct stream *stream, struct err *err);
 void marks_clear(struct marks *marks);
 void marks_row_clear(const struct marks *marks, struct marks_row *row);
 

@@ -343,14 +343,15 @@ static void add_row(struct nccl_team *team, int index)
                  team->ranks[1 - team->me]);
     else
         snprintf(name, sizeof(name), "NCCL %d, sums of %d ranks", index, team->n);
-    team->marks.row = trace_add_stream(team->nccl->marks.trace, name);
+    team->marks.lane = TRACE_STREAM;
+    team->marks.chunk = trace_add_stream(team->nccl->marks.trace, name);
 }
 
 int nccl_trace(struct nccl *nccl, struct trace *trace, struct err *err)
 {
     int n = 0;
 
-    if (marks_init(&nccl->marks, trace, nccl->backend, nccl->device, err) < 0)
+    if (marks_init(&nccl->marks, trace, nccl->backend, nccl->device, NULL, err) < 0)
         return -1;
     for (struct nccl_team *t = nccl->teams; nccl->marks.trace && t; t = t->next)
         add_row(t, n++);
@@ -419,7 +420,6 @@ static int post(struct nccl_team *team, enum nccl_operation operation, void *dat
     bool noted = team->noted;
 
     team->noted = false;
-
     if (after && (backend->event_record(team->before, after, err) < 0 ||
                   backend->stream_wait(team->stream, team->before, err) < 0))
         return -1;

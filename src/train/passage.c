@@ -362,7 +362,6 @@ int passage_send(struct passage *passage, int micro, int slot, int64_t step, str
     int64_t i = passage->packed;
 
     passage->step = step;
-
     if (pack(passage, buffer_of(passage, i), slot, err) < 0 ||
         record(passage, i, passage->lanes->out, err) < 0 ||
         lanes_end_leaving(passage->lanes, slot, passage->scratch, err) < 0)

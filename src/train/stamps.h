@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* When a GPU ran what it was handed, for --trace: events with a time around that, in the lane that it
- * goes to. The host's own times only say when it was handed over.
- *
- * They are read at the end of a step, when all is done, against an event of which the host knows when
- * it was: a time is off by what the host takes to notice, tens of microseconds.
+/* When a GPU ran what it was handed, for --trace: marks in the lanes of an executor. The host's own times
+ * only say when it was handed over. They are read at the end of a step, when all is done.
  */
 #ifndef TASUKI_TRAIN_STAMPS_H
 #define TASUKI_TRAIN_STAMPS_H
@@ -11,21 +8,16 @@
 #include <stdbool.h>
 
 #include "train/lanes.h"
-#include "train/trace.h"
+#include "train/marks.h"
 
 struct err;
-struct stamp;
 
 struct stamps {
-    struct trace *trace;        /* NULL: none is written, or nothing runs beside the host */
+    struct marks marks;
     const struct lanes *lanes;
-    struct device *device;
-    int chunk;                  /* whose rows these are */
     bool on;                    /* of a step, not of an evaluation */
-    int n, made;                /* of this step, and with events */
-    struct stamp *list;
-    struct event *base;
-    double base_clock;          /* of 'base', as trace_clock() has it */
+    enum trace_lane lane;       /* of what has begun */
+    struct marks_row rows[TRACE_OUT + 1];
 };
 
 /* Nothing is recorded unless there is a trace, and what computes runs beside the host. */
