@@ -77,6 +77,14 @@ void cost_free(struct cost *cost)
     free(cost);
 }
 
+void cost_set_precision(struct cost *cost, const char *precision)
+{
+    free(cost->precision);
+    cost->precision = mem_strdup(precision);
+    for (int i = 0; i < cost->n_others; i++)
+        cost_set_precision(cost->others[i], precision);
+}
+
 /* The order in which a reader that always takes the first ready block takes them:
  * order[new] = old. Fewer than n_blocks: the rest is a cycle. Ready blocks are kept in a heap,
  * since a hostile file may have a great many.

@@ -138,6 +138,8 @@ int cost_settle(struct cost *cost, const char *path, struct err *err);
 json_t *cost_to_json(const struct cost *cost);
 int cost_save(const struct cost *cost, const char *path, struct err *err);
 void cost_free(struct cost *cost);
+/* And those of other kinds of devices. */
+void cost_set_precision(struct cost *cost, const char *precision);
 
 /* A copy with the blocks in another topological order, order[new] = old; of the others, too. */
 struct cost *cost_reordered(const struct cost *cost, const int *order);

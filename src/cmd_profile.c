@@ -188,6 +188,8 @@ static int write_cost(struct profile_run *r, const char *output, struct err *err
                ? estimate(r, err) : profile_cost(&options, err);
     if (!cost)
         return -1;
+    cost_set_precision(cost, planning_precision(options.backend,
+                                                options.model_options.real == DTYPE_F64));
     timings_say(r->profile.timings, LOG_INFO);
     bad = cost_save(cost, output, err);
     cost_free(cost);

@@ -161,8 +161,10 @@ static int open_all(struct simulate_run *r, struct err *err)
         (schedule && plan_set_schedule(r->plan, schedule, err)))
         return -1;
     r->cost = open_cost(r, err);
-    if (r->cost)
+    if (r->cost) {
         planning_warn(r->cluster, r->cost);
+        planning_warn_precision(r->plan->precision, r->cost);
+    }
     r->sim = r->cost ? simulate(r->plan, r->cost, r->cluster, &jitter, err) : NULL;
     return r->sim ? 0 : -1;
 }

@@ -315,17 +315,26 @@ void planning_warn(const struct cluster *cluster, const struct cost *cost)
     free(text);
 }
 
-struct cost *planning_cost(const struct planning *planning, struct err *err)
+void planning_warn_precision(const char *precision, const struct cost *cost)
 {
-    const struct planning *p = planning;
+    if (cost && strcmp(cost->precision, precision) != 0)
+        log_warning("the costs are of training in %s, in which times and messages are forecast: the plan "
+                    "is for %s", cost->precision, precision);
+}
+
+static const char *precision_of(const struct planning *p)
+{
+    return planning_precision(p->backend, p->model_options.real == DTYPE_F64);
+}
+
+static struct cost *estimate(const struct planning *p, struct err *err)
+{
     int64_t sizes[MAX_SIZES], group = p->request.batchnorm_samples;
     struct built *built;
     const struct graph *graph;
     struct cost *cost = NULL;
     int n;
 
-    if (!is_elsewhere(p->cluster))
-        return measure_cost(p, err);
     built = p->built ? p->built : built_new(p->model, &p->model_options);
     n = choose_sizes(&p->request, sizes);
     graph = built_graph(built, group ? sizes[0] : PROBE, group, err);
@@ -338,6 +347,16 @@ struct cost *planning_cost(const struct planning *planning, struct err *err)
         }, err);
     if (!p->built)
         built_free(built);
+    return cost;
+}
+
+struct cost *planning_cost(const struct planning *planning, struct err *err)
+{
+    struct cost *cost = is_elsewhere(planning->cluster) ? estimate(planning, err)
+                                                        : measure_cost(planning, err);
+
+    if (cost)
+        cost_set_precision(cost, precision_of(planning));
     return cost;
 }
 
@@ -396,8 +415,7 @@ static void complete_plan(struct plan *plan, const struct planning *p)
     set_text(&plan->model_path, p->model_path);
     set_text(&plan->model_hash, model_hash(p->model));
     set_text(&plan->cluster, p->cluster->name);
-    set_text(&plan->precision,
-             planning_precision(p->backend, p->model_options.real == DTYPE_F64));
+    set_text(&plan->precision, precision_of(p));
     set_text(&plan->optimizer, optimizer_name(p->optimizer.kind));
     set_text(&plan->command, p->command);
     plan->batchnorm_samples = p->request.batchnorm_samples;
@@ -611,6 +629,7 @@ int planning_open(struct planning *planning, struct planning_source *source, str
                                                 &p->model_options.n_tensors);
     }
     p->built = built_new(p->model, &p->model_options);
+    planning_warn_precision(precision_of(p), p->cost);
     return choose_group(p, err);
 }
 

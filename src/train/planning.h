@@ -51,6 +51,8 @@ struct cost *planning_choose(const struct cluster *cluster, int n, const char *c
  * of planning_cost().
  */
 void planning_warn(const struct cluster *cluster, const struct cost *cost);
+/* Where the costs, if not NULL, were taken in another precision than a plan's. */
+void planning_warn_precision(const char *precision, const struct cost *cost);
 
 /* Where trials of the model on this cluster are kept; its strings are the planning's. Nowhere
  * where its costs are not measured.

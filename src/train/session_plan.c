@@ -55,6 +55,7 @@ static struct plan *make_plan(struct session *s, struct err *err)
             return NULL;
     }
     planning_warn(s->cluster, planning.cost);
+    planning_warn_precision(planning_precision(s->backend, t->float64), planning.cost);
     if (t->trace)
         planning.kept = &s->cost;
     if (t->trial) {

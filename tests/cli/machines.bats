@@ -456,6 +456,29 @@ END
     [[ "$status" -eq 1 && "$output" == *"nothing says how fast its devices are"* ]]
 }
 
+# What a plan by a cost file alone is for follows from the file.
+@test "costs have the precision that they were taken in, and a plan for another one a warning" {
+    cd "$BATS_TEST_TMPDIR"
+    model=$srcdir/etc/demo/digits.onnx
+    "$TASUKI" profile "$model" --roofline --cluster dgx-h100:1 --batch-size 16,64 -o cost.json
+    "$TASUKI" profile "$model" --roofline --cluster dgx-h100:1 --batch-size 16,64 --precision bf16 \
+        -o half.json
+    grep -q '"precision": "float32"' cost.json
+    grep -q '"precision": "bf16"' half.json
+    plan="--cluster dgx-h100:1 --global-batch 64 -q -o plan.json"
+    run "$TASUKI" plan --cost half.json $plan
+    [ "$status" -eq 0 ] && [ -z "$output" ]
+    grep -q '"precision": "bf16"' plan.json
+    run "$TASUKI" simulate plan.json --cluster dgx-h100:1 --cost cost.json -q
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"the costs are of training in float32, "*": the plan is for bf16"* ]]
+    run "$TASUKI" plan "$model" --cost half.json $plan
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"the costs are of training in bf16, "*": the plan is for float32"* ]]
+    run "$TASUKI" plan "$model" --cost half.json --precision bf16 $plan
+    [ "$status" -eq 0 ] && [ -z "$output" ]
+}
+
 # forward, dgrad and wgrad of all blocks of a cost file, in seconds
 seconds_of() {
     "$TASUKI_PYTHON" -c 'import json, sys
