@@ -582,9 +582,11 @@ static bool wants_facts(const struct options *o)
            (!option_given(o, "device") && !option_given(o, "backend"));
 }
 
-/* With NCCL connections are made at the start, not by whoever comes first, and a stream for each
- * direction must not wait behind others. Both libraries read this once, and no thread may be there
- * yet that reads the environment.
+/* With NCCL connections are made at the start, not by whoever comes first, a stream for each
+ * direction must not wait behind others, and kernels are loaded before they are first launched: to load
+ * one CUDA may wait until the GPU has nothing to do, and by then a receive is on it that waits for a peer
+ * who waits for that kernel. Both libraries read this once, and no thread may be there yet that reads the
+ * environment.
  */
 static void set_libraries(const struct options *o)
 {
@@ -595,6 +597,7 @@ static void set_libraries(const struct options *o)
         return;
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 
 /* The GPU of each task of this node, where a plan is run that says it; what is wrong with its file is said

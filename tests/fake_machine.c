@@ -10,6 +10,8 @@
  *     code MAJOR                              the module has code for these alone
  *     connections N                           CUDA_DEVICE_MAX_CONNECTIONS is to say so when CUDA is
  *                                             first called, or it does not start
+ *     loading EAGER                           the same of CUDA_MODULE_LOADING
+ *     blocks N                                NCCL is to take no more of them for a message
  *
  * The first line that fits counts; without one bytes take no time. A RESULT of -1 kills the process.
  */
@@ -51,7 +53,9 @@ static void read_line(const char *line, int *gpu)
         fault->gpu = *gpu;
         fake.n_faults++;
     } else if (sscanf(line, "code %d", &fake.code) != 1 &&
-               sscanf(line, "connections %d", &fake.connections) != 1)
+               sscanf(line, "connections %d", &fake.connections) != 1 &&
+               sscanf(line, "loading %7s", fake.loading) != 1 &&
+               sscanf(line, "blocks %d", &fake.message_blocks) != 1)
         read_compute(line, *gpu);
 }
 
@@ -60,7 +64,10 @@ static void read_environment(void)
 {
     const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
 
-    if (fake.connections && (!connections || atoi(connections) != fake.connections))
+    const char *loading = getenv("CUDA_MODULE_LOADING");
+
+    if ((fake.connections && (!connections || atoi(connections) != fake.connections)) ||
+        (fake.loading[0] && (!loading || strcmp(loading, fake.loading) != 0)))
         fake.faults[fake.n_faults++] = (struct fault){ "cudaGetDeviceCount", -1,
                                                        cudaErrorInitializationError, 0 };
 }

@@ -29,6 +29,7 @@ struct ncclComm {
     struct world *world;
     int n, rank;
     long sums;                              /* that were called */
+    int blocks;                             /* at most; NCCL_CONFIG_UNDEF_INT */
     bool leaving;
 };
 
@@ -89,7 +90,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
     memcpy(world->ranks[rank].gpu, fake.gpus[fake_device], sizeof(world->ranks[rank].gpu));
     atomic_fetch_add(&world->joined, 1);
     *comm = malloc(sizeof(**comm));
-    **comm = (struct ncclComm){ .world = world, .n = n, .rank = rank };
+    **comm = (struct ncclComm){ .world = world, .n = n, .rank = rank, .blocks = config->maxCTAs };
     return ncclInProgress;
 }
 
@@ -185,6 +186,8 @@ ncclResult_t ncclRecv(void *data, size_t n, ncclDataType_t type, int peer, ncclC
                       cudaStream_t stream)
 {
     MAY_FAIL(ncclResult_t);
+    if (fake.message_blocks && (comm->blocks < 1 || comm->blocks > fake.message_blocks))
+        return ncclInvalidUsage;
     return type == ncclInt8 ? transfer(comm, peer, comm->rank, NULL, data, n, stream)
                             : ncclInvalidArgument;
 }

@@ -30,7 +30,8 @@ struct block {
 
 __attribute__((visibility("hidden"))) extern struct fake_machine {
     bool known, failed;                 /* did a call say so on purpose? */
-    int n_gpus, n_wires, n_faults, code, connections;
+    int n_gpus, n_wires, n_faults, code, connections, message_blocks;
+    char loading[8];
     int compute[MOST];                  /* 90: sm_90 */
     char gpus[MOST][32];
     struct wire wires[MOST];

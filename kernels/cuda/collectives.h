@@ -18,7 +18,7 @@ struct cuda_device;
 struct cuda_stream;
 struct cuda_team;
 
-#define CUDA_COLLECTIVES_VERSION 1
+#define CUDA_COLLECTIVES_VERSION 2
 #define CUDA_COLLECTIVES_SYMBOL "tasuki_cuda_collectives"
 
 struct cuda_collectives {
@@ -26,9 +26,12 @@ struct cuda_collectives {
     size_t err_size;
     bool there;             /* built with NCCL; else all that follows is NULL */
 
-    /* One member makes an id, and all of them open a team by it. */
+    /* One member makes an id, and all of them open a team by it. What such a team has on the GPU takes as
+     * many multiprocessors as 'blocks' for all the time that it waits for a peer, and what is queued behind
+     * cannot have them; 0: NCCL's choice. Before NCCL 2.17 it always is.
+     */
     int (*id)(char id[CUDA_ID_SIZE], struct err *err);
-    struct cuda_team *(*open)(struct cuda_device *device, int n, int me,
+    struct cuda_team *(*open)(struct cuda_device *device, int n, int me, int blocks,
                               const char id[CUDA_ID_SIZE], struct err *err);
     /* Has all that was called begun? An error of NCCL that came up meanwhile is one here. */
     int (*ready)(struct cuda_team *team, bool *ready, struct err *err);

@@ -28,25 +28,32 @@ struct cuda_team {
                                    #call, (err));                                           \
     } while (0)
 
-static int open_comm(struct cuda_team *team, const char id[CUDA_ID_SIZE], struct err *err)
+static int open_comm(struct cuda_team *team, int blocks, const char id[CUDA_ID_SIZE],
+                     struct err *err)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId unique;
 
     memcpy(&unique, id, sizeof(unique));
     config.blocking = 0;
+#if NCCL_VERSION_CODE >= 21700
+    if (blocks > 0)
+        config.maxCTAs = blocks;
+#else
+    (void)blocks;
+#endif
     TEAM_CHECK(team, ncclCommInitRankConfig(&team->comm, team->n, unique, team->me, &config),
                err);
     return 0;
 }
 
-static struct cuda_team *open_team(struct cuda_device *device, int n, int me,
+static struct cuda_team *open_team(struct cuda_device *device, int n, int me, int blocks,
                                    const char id[CUDA_ID_SIZE], struct err *err)
 {
     struct cuda_team *team = mem_new(1, sizeof(*team));
 
     *team = (struct cuda_team){ .device = device, .n = n, .me = me };
-    if (open_comm(team, id, err) == 0)
+    if (open_comm(team, blocks, id, err) == 0)
         return team;
     /* What it has begun, if anything. */
     if (team->comm)

@@ -44,10 +44,21 @@ struct nccl {
 
 const char *const nccl_use_names[] = { "mpi", "nccl", "nccl+mpi" };
 
+/* Then a launch ends when its kernel does, and a receive is launched before its message is there. */
+static int check_launches(struct err *err)
+{
+    const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+
+    if (!blocking || atoi(blocking) == 0)
+        return 0;
+    return err_set_code(err, EXIT_USAGE, "CUDA_LAUNCH_BLOCKING=%s: with NCCL ranks would wait for each "
+                        "other for ever: unset it, or give --comm mpi", blocking);
+}
+
 struct nccl *nccl_new(struct comm *comm, const struct backend *backend, struct device *device,
                       enum nccl_use use, struct err *err)
 {
-    const void *calls = backend->collectives(device, err);
+    const void *calls = check_launches(err) ? NULL : backend->collectives(device, err);
     void *warm = calls ? backend->alloc_aside(device, WARM_BYTES, false, err) : NULL;
     struct nccl *nccl;
 
@@ -261,6 +272,11 @@ static int warm(struct nccl_team *team, struct err *err)
     return bad ? -1 : 0;
 }
 
+/* A receive is posted long before its message: what computes meanwhile shall lose little, and many of
+ * them, as interleaved stages and replicas have, must leave room on a GPU of 56 multiprocessors.
+ */
+#define MESSAGE_BLOCKS 4
+
 static int open_team(struct nccl_team *team, const char id[CUDA_ID_SIZE], struct err *err)
 {
     struct nccl *nccl = team->nccl;
@@ -271,7 +287,8 @@ static int open_team(struct nccl_team *team, const char id[CUDA_ID_SIZE], struct
     team->before = nccl->backend->event_new(nccl->device, err);
     if (!team->before)
         return -1;
-    team->cuda = nccl->calls->open(nccl->device->gpu, team->n, team->me, id, err);
+    team->cuda = nccl->calls->open(nccl->device->gpu, team->n, team->me,
+                                   team->pair ? MESSAGE_BLOCKS : 0, id, err);
     return team->cuda && wait_ready(team, err) == 0 ? warm(team, err) : -1;
 }
 

@@ -97,13 +97,32 @@ same_curve() {
 @test "what CUDA reads of the environment once is there before it is first called" {
     unset TASUKI_FAKE_WATCH
     network mlp
-    printf 'connections 32\ngpu 0000:%s:00.0\n' 1b 3d >machine
+    printf 'connections 32\nloading EAGER\ngpu 0000:%s:00.0\n' 1b 3d >machine
     on_gpus 1 --comm nccl --stages 1 --replicas 2 --micro-batches 1 --ranks-in-process auto
     same_curve
     # What the user says stays.
     sed -i s/32/8/ machine
     CUDA_DEVICE_MAX_CONNECTIONS=8 on_gpus 1 --comm nccl --stages 1 --replicas 2 --micro-batches 1 \
         --ranks-in-process auto
+    same_curve
+}
+
+# Each multiprocessor that it has is one less for what computes.
+@test "a message that is waited for takes few multiprocessors" {
+    unset TASUKI_FAKE_WATCH
+    network mlp
+    printf 'blocks 4\ngpu 0000:%s:00.0\n' 1b 3d >machine
+    on_gpus 2 --comm nccl --stages 2 --replicas 1,1 --micro-batches 2
+    same_curve
+}
+
+@test "launches that wait for their kernels are refused, since a receive would be one" {
+    network mlp
+    CUDA_LAUNCH_BLOCKING=1 run on_gpus 2 --comm nccl --stages 2 --replicas 1,1 --micro-batches 2
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [ "$(grep -c "CUDA_LAUNCH_BLOCKING=1: .*--comm mpi" <<<"$output")" -eq 1 ]
+    CUDA_LAUNCH_BLOCKING=0 on_gpus 2 --comm nccl --stages 2 --replicas 1,1 --micro-batches 2
     same_curve
 }
 
