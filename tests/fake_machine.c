@@ -63,7 +63,6 @@ static void read_line(const char *line, int *gpu)
 static void read_environment(void)
 {
     const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-
     const char *loading = getenv("CUDA_MODULE_LOADING");
 
     if ((fake.connections && (!connections || atoi(connections) != fake.connections)) ||

@@ -84,6 +84,16 @@ CUDA_DEVICE void read_factors(const float *scale, const float *inverse, const st
         factor[j] *= own[j];
 }
 
+// A Relu that is part of it lets nothing through where what it reads is not above 0 once it is written: of
+// float16 more is 0 than of float32.
+template <typename REAL> CUDA_DEVICE bool is_cut(float y)
+{
+    REAL written;
+
+    put_real(&written, y);
+    return !(real_of(written) > 0);
+}
+
 // Sums ------------------------------------------------------------------------------------
 
 // Of x and its square; of dy and of dy times normalised x; and of that dy which a Relu lets through.
@@ -118,7 +128,7 @@ CUDA_DEVICE void add_image_rows(const struct cuda_channels &l, const struct imag
             for (int j = 0; j < width; j++) {
                 double term, other;
 
-                if (KIND == CUT_SLOPES && !((x[j] - mean[j]) * factor[j] + bias[j] > 0))
+                if (KIND == CUT_SLOPES && is_cut<REAL>((x[j] - mean[j]) * factor[j] + bias[j]))
                     d[j] = 0;
                 term = (double)(KIND == SQUARES ? x[j] : d[j]);
                 other = KIND == SQUARES ? term : (double)((x[j] - mean[j]) * inverse[j]);
@@ -300,7 +310,7 @@ CUDA_DEVICE void gradient_rows(const struct cuda_batchnorm_grad &l, const struct
             spread_word<REAL>(ds[k], d);
             CUDA_UNROLL_ALL
             for (int j = 0; j < width; j++) {
-                if (CUT && !((x[j] - mean[j]) * factor[j] + bias[j] > 0))
+                if (CUT && is_cut<REAL>((x[j] - mean[j]) * factor[j] + bias[j]))
                     d[j] = 0;
                 d[j] = factor[j] * (d[j] - sum[j] - (x[j] - mean[j]) * product[j]);
             }
