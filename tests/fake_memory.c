@@ -2,6 +2,7 @@
 /* The stand-in's memory. New memory is NaN. */
 #include "config.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
  * where it is watched.
  */
 #define ARENA ((size_t)16 << 30)
+#define HUGE_PAGE ((size_t)2 << 20)     /* opened and shut as one, where the system has them */
 
 static struct arena {
     char *start;
@@ -33,8 +35,11 @@ bool fake_is_strict(void)
 void fake_open_arena(bool open)
 {
     const struct arena *a = &arenas[0];
-    size_t pages = (a->used + 4095) & ~(size_t)4095;
+    size_t before = (uintptr_t)a->start % HUGE_PAGE;
+    size_t pages = ((before + a->used + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1)) - before;
 
+    if (pages > ARENA)
+        pages = ARENA;
     if (a->start && pages && mprotect(a->start, pages, open ? PROT_READ | PROT_WRITE : PROT_NONE))
         abort();
 }
@@ -53,6 +58,7 @@ static char *take(struct arena *a, size_t size, int protection)
                         0);
         if (a->start == MAP_FAILED)
             abort();
+        (void)madvise(a->start, ARENA, MADV_HUGEPAGE);
         fake_watch_memory((int)(a - arenas), a->start, ARENA);
     }
     if (size > ARENA - a->used - 256)

@@ -3,6 +3,8 @@
 #ifndef TASUKI_TRAIN_STOPWATCH_H
 #define TASUKI_TRAIN_STOPWATCH_H
 
+#include <stdbool.h>
+
 #include "kernels/backend.h"
 #include "train/reuse.h"
 
@@ -13,6 +15,10 @@ struct stopwatch;
 struct stopwatch *stopwatch_new(const struct backend *backend, struct device *device,
                                 struct err *err);
 void stopwatch_free(struct stopwatch *stopwatch);
+/* TASUKI_TEST_HASTE: one run of each, of operands that are near, for tests of which no figure is asked. What
+ * was so measured is kept apart.
+ */
+bool stopwatch_in_haste(void);
 
 /* 'seconds': the median of the runs. Far operands (reuse.h; integers are always near) lie
  * elsewhere at each run, so that so many bytes pass before a place is used again; those that no

@@ -96,10 +96,10 @@ static void read_cache(struct timings *t)
 
 static char *cache_name(const struct backend *backend, const struct device *device, int beside)
 {
-    const char *name = backend->device_name(device);
+    const char *name = backend->device_name(device), *how = stopwatch_in_haste() ? " in haste" : "";
 
-    return beside ? mem_printf("%s %s beside %d", backend->name, name, beside)
-                  : mem_printf("%s %s", backend->name, name);
+    return beside ? mem_printf("%s %s beside %d%s", backend->name, name, beside, how)
+                  : mem_printf("%s %s%s", backend->name, name, how);
 }
 
 struct timings *timings_open(const struct backend *backend, struct device *device, int threads,

@@ -4,7 +4,8 @@
 setup_file() {
     [ ! -f "$srcdir/config.status" ] || return 0
     cd "$BATS_FILE_TMPDIR"
-    "$srcdir/configure" -q --disable-openmp --without-cuda --without-mpi --cache-file=all
+    "$srcdir/configure" -q --disable-openmp --without-cuda --without-mpi --cache-file=all \
+        --disable-dependency-tracking
     grep -E '^(lt|am|ac)_cv_' all |
         grep -vE '^ac_cv_(env_|header_|lib_|search_|func_|prog_(ac_ct_)?C)' >cache
 }
@@ -19,7 +20,8 @@ setup() {
 
 configure() {
     cp "$BATS_FILE_TMPDIR/cache" .
-    "$srcdir/configure" -q --cache-file=cache --disable-openmp --without-cuda --without-mpi "$@"
+    "$srcdir/configure" -q --cache-file=cache --disable-openmp --without-cuda --without-mpi \
+        --disable-dependency-tracking "$@"
 }
 
 @test "a library that was asked for and is missing is an error with its package" {
@@ -85,7 +87,8 @@ SCRIPT
 
 configure_cuda() {
     cp "$BATS_FILE_TMPDIR/cache" .
-    "$srcdir/configure" -q --cache-file=cache --disable-openmp --without-mpi "$@"
+    "$srcdir/configure" -q --cache-file=cache --disable-openmp --without-mpi --disable-dependency-tracking \
+        "$@"
 }
 
 @test "CUDA is taken from the directory that is named, else from where nvcc is found" {

@@ -71,3 +71,24 @@ demo() {
     [[ "$output" == *"srun --mpi=pmix -N 2 --ntasks-per-node=2 "*"tasuki train "* ]]
     [ ! -e "$BATS_TEST_TMPDIR/build/demo/checkpoint" ]
 }
+
+@test "kernels for one kind of GPU, which tests do with, do not stay in a build" {
+    cd "$BATS_TEST_TMPDIR"
+    run sh -euc '
+        eval "$(sed -n "/^build() {/,/^}/p" "$1")"
+        say() { :; }
+        build_in() { [ -e "$1/Makefile" ] || echo "$@"; : >"$1/Makefile"; }
+        build=$PWD/all prefix= gpu=
+        mkdir all
+        build
+        gpu=--one
+        build
+        build=$PWD/checked
+        build
+        build
+        gpu=
+        build
+        build' - "$quickstart"
+    echo "$output"
+    [ "$output" = "$(printf '%s\n' "$PWD/all" "$PWD/checked --one" "$PWD/checked")" ]
+}

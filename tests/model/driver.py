@@ -25,7 +25,7 @@ ENVIRONMENT = {"OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1
                "0", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMP_NUM_THREADS": "1",
                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
                "OMPI_MCA_hwloc_base_binding_policy": "none", "TASUKI_THREADS": "1",
-               "TASUKI_MEASURE": "none"}
+               "TASUKI_MEASURE": "none", "TASUKI_TEST_HASTE": "1"}
 
 
 def some(draw, everything, n):

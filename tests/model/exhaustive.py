@@ -3,9 +3,11 @@
 
 Both are written from tasuki-plan(1), tasuki-simulate(1), tasuki-cost(5) and the headers schedule.h
 and simulate.h: lists.py and timeline.py. 100 small problems are drawn; TASUKI_TEST_SEED says which.
---exhaustive is asked for each schedule, with and without ZeRO-1, and for the best of all.
+--exhaustive is asked for each schedule, with and without ZeRO-1, and for the best of all. Plans are
+simulated unless a device computes longer than the fastest that they compete with takes.
 """
 import collections
+import functools
 import itertools
 import json
 import math
@@ -22,11 +24,16 @@ PROBLEMS = 100
 # Sums of less than 1,000 numbers that are rounded differently differ by 1,000 times 2^-53, and
 # those that they are subtracted from are at most as large: 1e-9 leaves room for 10,000 times that.
 CLOSE = 1e-9
+# What a stage that runs some of it again takes besides in B.
+AGAIN = {"none": [], "selective": ["again"], "full": ["forward"]}
+# What the bytes of a plan's stages depend on.
+SIZED = ("stage", "replicas", "chunks", "kind", "more", "pipelines", "size", "micro", "zero")
 
 
 class Cost:
     """tasuki-cost(5), as far as it is drawn here: every block has a batch axis. 'kinds' are those
-    of devices, each with a Cost, of which the seconds count."""
+    of devices, each with a Cost, of which the seconds count. Most plans ask what others have asked:
+    answers are cached."""
 
     def __init__(self, top, kinds=None):
         self.kinds = kinds or {}
@@ -50,9 +57,33 @@ class Cost:
                 return array[i - 1] + part * (array[i] - array[i - 1])
         return array[-1] * samples / sizes[-1]
 
+    @functools.lru_cache(maxsize=None)
     def sum(self, blocks, key, samples):
         return sum(self.at(self.blocks[b][key], samples) for b in blocks if key in self.blocks[b])
 
+    @functools.lru_cache(maxsize=None)
+    def seconds(self, blocks, again, samples):
+        """Of each computation."""
+        keys = {"F": ["forward"], "B": ["dgrad"] + AGAIN[again], "W": ["wgrad"],
+                "BW": ["dgrad", "wgrad"] + AGAIN[again]}
+        return {word: sum(self.sum(blocks, key, samples) for key in own)
+                for word, own in keys.items()}
+
+    @functools.lru_cache(maxsize=None)
+    def step(self, blocks):
+        return sum(self.blocks[b]["step"] for b in blocks)
+
+    @functools.lru_cache(maxsize=None)
+    def parameters(self, blocks):
+        """Of each, in the order in which their gradients are there."""
+        return tuple(self.blocks[b]["parameters"] for b in reversed(blocks))
+
+    @functools.lru_cache(maxsize=None)
+    def blocks_of(self, stage):
+        """Of each stage."""
+        return [tuple(b for b, s in enumerate(stage) if s == k) for k in range(max(stage) + 1)]
+
+    @functools.lru_cache(maxsize=None)
     def values(self, stage, source, target):
         """Values that one stage sends to another: {(block, value): [bytes, gradient bytes]}, the
         most that goes back to it."""
@@ -64,6 +95,30 @@ class Cost:
                 pair[1] = max(pair[1], back, key=lambda array: array[-1])
         return found
 
+    @functools.lru_cache(maxsize=None)
+    def bytes(self, stage, source, target, samples):
+        """Of a message: of values to a later stage, of gradients to an earlier one."""
+        way = int(source > target)
+        pairs = self.values(stage, min(source, target), max(source, target)).values()
+        return sum(self.at(pair[way], samples) for pair in pairs)
+
+    @functools.lru_cache(maxsize=None)
+    def received(self, stage, target, samples):
+        """Bytes of all values that a stage receives."""
+        return sum(self.at(pair[0], samples) for source in range(target)
+                   for pair in self.values(stage, source, target).values())
+
+    @functools.lru_cache(maxsize=None)
+    def links(self, stage):
+        """[(from, to, whether gradients come back)], and the stages that return gradients."""
+        found = []
+        for source, target in itertools.combinations(range(max(stage) + 1), 2):
+            values = self.values(stage, source, target).values()
+            if values:
+                back = any(pair[1][-1] > 0 or pair[0][-1] <= 0 for pair in values)
+                found.append((source, target, back))
+        return found, {target for _, target, back in found if back}
+
 
 def selective(block):
     """Seconds that a block runs again, and bytes that it does not keep."""
@@ -73,18 +128,23 @@ def selective(block):
     return {}
 
 
+class Wire:
+    """Of a device or a node, in one direction."""
+
+    def __init__(self, bandwidth):
+        self.bandwidth = bandwidth
+
+
 class Cluster:
-    """Devices directly below the root, or in nodes; 'memory' and 'kinds' of each. A wire is (place,
-    direction)."""
+    """Devices directly below the root, or in nodes; 'memory' and 'kinds' of each."""
 
     def __init__(self, nodes, each, inside, across, latency, inside_latency, memory, kinds):
         self.nodes, self.each, self.memory, self.kinds = nodes, each, memory, kinds
         self.inside, self.across = inside, across
         self.latency, self.inside_latency = latency, inside_latency
-
-    @property
-    def devices(self):
-        return self.nodes * self.each
+        self.devices = nodes * each
+        self.up, self.down = ([Wire(inside) for _ in range(self.devices)] for _ in range(2))
+        self.node_up, self.node_down = ([Wire(across) for _ in range(nodes)] for _ in range(2))
 
     def tree(self):
         """tasuki-topo(5)."""
@@ -101,25 +161,30 @@ class Cluster:
     def node(self, device):
         return device // self.each
 
+    @functools.lru_cache(maxsize=None)
     def route(self, a, b):
         """Wires, and seconds until bytes flow."""
         if a == b:
             return [], 0
         if self.node(a) == self.node(b):
-            return [("device", a, "up"), ("device", b, "down")], self.inside_latency
-        return [("device", a, "up"), ("node", self.node(a), "up"), ("node", self.node(b), "down"),
-                ("device", b, "down")], self.latency
+            return [self.up[a], self.down[b]], self.inside_latency
+        return [self.up[a], self.node_up[self.node(a)], self.node_down[self.node(b)],
+                self.down[b]], self.latency
 
-    def bandwidth(self, wire):
-        return self.inside if wire[0] == "device" else self.across
+    @functools.lru_cache(maxsize=None)
+    def ring(self, devices):
+        return [self.route(a, b) for a, b in zip(devices, devices[1:] + devices[:1])]
 
 
-def room(cluster, plan, d):
-    """The least memory of the devices that run a list."""
-    replicas = plan["replicas"]
-    first, each = sum(replicas[:d]), sum(replicas)
-    return min(cluster.memory[plan["devices"][p * each + first + i]]
-               for p in range(plan["pipelines"]) for i in range(replicas[d]))
+def room(cluster, plan):
+    """Of each list, the least memory of the devices that run it."""
+    replicas, devices = plan["replicas"], plan["devices"]
+    first, each, least = 0, sum(replicas), []
+    for n in replicas:
+        least.append(min([cluster.memory[devices[p + first + i]]
+                          for p in range(0, len(devices), each) for i in range(n)]))
+        first += n
+    return tuple(least)
 
 
 def waits(plan, s):
@@ -130,12 +195,11 @@ def waits(plan, s):
 
 def stage_bytes(cost, plan, s, d, slots):
     """By what stage 's', of list 'd', may run again."""
-    blocks = [b for b, k in enumerate(plan["stage"]) if k == s]
+    blocks = cost.blocks_of(plan["stage"])[s]
     share = -(-plan["size"] // plan["replicas"][d])
     copies = plan["pipelines"] * plan["replicas"][d] if plan["zero"] else 1
-    fixed = (2 + cost.state / 4 / copies) * sum(cost.blocks[b]["parameters"] for b in blocks)
-    fixed += slots * sum(cost.at(pair[0], share) for source in range(s)
-                         for pair in cost.values(plan["stage"], source, s).values())
+    fixed = (2 + cost.state / 4 / copies) * sum(cost.parameters(blocks)[::-1])
+    fixed += slots * cost.received(plan["stage"], s, share)
     kept, dropped = (cost.sum(blocks, key, share) for key in ("activations", "dropped"))
     if waits(plan, s):
         return {"none": fixed + slots * kept}
@@ -143,22 +207,38 @@ def stage_bytes(cost, plan, s, d, slots):
             "full": fixed + kept}
 
 
-def all_again(cost, cluster, plan, recompute):
+def all_again(cost, plan, rooms, recompute):
     """What stages run again, nothing where that fits; else, where they may, all that fits."""
     n, chunks = plan["stages"], plan["chunks"]
-    each = []
+    sizes = []
     for d in range(n // chunks):
-        own = [s for s in range(n) if lists.list_of(plan["kind"], n // chunks, s) == d]
-        slots = timeline.instructions(plan, d, [True] * chunks)[1]
-        sizes = [stage_bytes(cost, plan, s, d, k) for s, k in zip(own, slots)]
-        limit = room(cluster, plan, d)
-        each.append([dict(zip(own, again)) for again in itertools.product(*sizes)
-                     if sum(size[k] for size, k in zip(sizes, again)) <= limit])
-    every = [dict(itertools.chain(*(own.items() for own in choice)))
-             for choice in itertools.product(*each)]
-    if not recompute or (every and set(every[0].values()) == {"none"}):
-        return [again for again in every[:1] if set(again.values()) == {"none"}]
-    return every
+        own = timeline.stages_of(plan["kind"], n // chunks, n, d)
+        slots = timeline.instructions(plan, d, (True,) * chunks)[1]
+        sizes.append({s: stage_bytes(cost, plan, s, d, k) for s, k in zip(own, slots)})
+    if all(sum([size["none"] for size in own.values()]) <= limit
+           for own, limit in zip(sizes, rooms)):
+        return [{s: "none" for own in sizes for s in own}]
+    if not recompute:
+        return []
+    each = [[dict(zip(own, again)) for again in itertools.product(*own.values())
+             if sum([size[k] for size, k in zip(own.values(), again)]) <= limit]
+            for own, limit in zip(sizes, rooms)]
+    return [dict(itertools.chain(*(own.items() for own in choice)))
+            for choice in itertools.product(*each)]
+
+
+def busy(cost, cluster, plan):
+    """Seconds that the device with the most work computes until its step: no order of it, and
+    nothing that it waits for, makes an iteration shorter than that."""
+    n, most, devices = plan["stages"] // plan["chunks"], 0, iter(plan["devices"])
+    blocks = cost.blocks_of(plan["stage"])
+    for d in [*range(n)] * plan["pipelines"]:
+        own = timeline.stages_of(plan["kind"], n, plan["stages"], d)
+        for start, end in timeline.shares(plan["size"], plan["replicas"][d]):
+            on = cost.of(cluster.kinds[next(devices)])
+            each = [on.seconds(blocks[s], plan["again"][s], end - start) for s in own]
+            most = max(most, sum([seconds["F"] + seconds["BW"] for seconds in each]))
+    return plan["micro"] * most
 
 
 def divisors(n):
@@ -350,19 +430,31 @@ class Best:
 
     def __init__(self, cost, cluster, recompute):
         self.cost, self.cluster, self.recompute = cost, cluster, recompute
-        self.found, self.count = {}, 0
+        self.found, self.count, self.again = {}, 0, {}
+
+    def all_again(self, plan):
+        """The same for plans that differ by their places alone, if these have as much memory."""
+        rooms = room(self.cluster, plan)
+        key = (rooms, *[plan[word] for word in SIZED])
+        if key not in self.again:
+            self.again[key] = all_again(self.cost, plan, rooms, self.recompute)
+        return self.again[key]
 
     def see(self, plan, shards):
         """'shards': what it stands for, with ZeRO-1 or without."""
-        for again in all_again(self.cost, self.cluster, plan, self.recompute):
+        keys = [(*name, zero) for name in names(plan) for zero in shards]
+        if plan["chunks"] == 1 or len(plan["replicas"]) > 1:
+            keys.append("all")
+        for again in self.all_again(plan):
             self.count += 1
             one = dict(plan, again=again)
+            # What must be slower than all that it might replace is not simulated.
+            most = max([self.seconds(key)[0] for key in keys])
+            if busy(self.cost, self.cluster, one) > most * (1 + CLOSE):
+                continue
             seconds = timeline.Simulation(self.cost, self.cluster, one).run()
-            keys = [(*name, zero) for name in names(plan) for zero in shards]
-            if plan["chunks"] == 1 or len(plan["replicas"]) > 1:
-                keys.append("all")
             for key in keys:
-                if key not in self.found or seconds < self.found[key][0]:
+                if seconds < self.seconds(key)[0]:
                     self.found[key] = seconds, one
 
     def seconds(self, key):

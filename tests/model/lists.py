@@ -49,8 +49,8 @@ def computations(kind, more, stages, micro, s, returns):
 
 @functools.lru_cache(maxsize=None)
 def single(kind, more, stages, micro, s, returns):
-    """(instructions, [slots]). What is received is asked for one computation ahead, but not before
-    the slot is free by the list."""
+    """(instructions, [slots], [place of the last W]). What is received is asked for one computation
+    ahead, but not before the slot is free by the list."""
     order = computations(kind, more, stages, micro, s, returns)
     slots = slots_of(kind, more, stages, micro, s)
     before = [[] for _ in order]
@@ -70,7 +70,7 @@ def single(kind, more, stages, micro, s, returns):
             last["F"] = last["any"] = i
         elif part in ("B", "BW"):
             last["B"] = last["any"] = i
-    return with_messages(order, before), [slots]
+    return whole(order, before, [slots])
 
 
 def with_messages(order, before):
@@ -81,6 +81,13 @@ def with_messages(order, before):
         if item[0] in ("F", "B"):
             result.append(("S" + item[0], *item[1:]))
     return result + [("REDUCE", 0, 0), ("STEP", 0, 0)]
+
+
+def whole(order, before, slots):
+    items = with_messages(order, before)
+    return items, slots, [max(i for i, (part, _, c) in enumerate(items)
+                              if part in ("W", "BW") and c == chunk)
+                          for chunk in range(len(slots))]
 
 
 def interleaved(lists, chunks, micro, d):
@@ -138,4 +145,4 @@ def several(kind, lists, chunks, micro, d, returns):
         late = part == "F" and freed.get((m - slots[c], c), -1) >= last
         before[i if late else last].append(("RF" if part == "F" else "RB", m, c))
         last = i
-    return with_messages(order, before), slots
+    return whole(order, before, slots)

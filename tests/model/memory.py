@@ -31,7 +31,7 @@ def is_planned_for(python, name):
     options = ["--every-cut"] if name in CUT_ANYWHERE else []
     done = subprocess.run([python, BENCH, *options, name], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, check=False,
-                          env=dict(os.environ, TASUKI_THREADS="1"))
+                          env=dict(os.environ, TASUKI_THREADS="1", TASUKI_TEST_HASTE="1"))
     said = done.stdout.decode()
     check(done.returncode == 0, said)
     return said.splitlines()[-1]

@@ -1,87 +1,116 @@
 # SPDX-License-Identifier: MIT
-"""Seconds of an iteration, by events: written from simulate.h and tasuki-simulate(1)."""
-import itertools
+"""Seconds of an iteration, by events: written from simulate.h and tasuki-simulate(1).
+
+What plans have in common is made once: functions of what is equal in them are cached.
+"""
+import functools
+import math
 
 import lists
 import tap
 
+IDLE = math.inf     # the end of what does not run
+
+
+@functools.lru_cache(maxsize=None)
 def shares(samples, replicas):
     """The interval of each replica."""
     return [(i * samples // replicas, (i + 1) * samples // replicas) for i in range(replicas)]
 
 
+@functools.lru_cache(maxsize=None)
+def common(samples, senders, receivers):
+    """(sender, receiver, samples) where one has samples that the other needs."""
+    return [(i, j, min(y, v) - max(x, u)) for i, (x, y) in enumerate(shares(samples, senders))
+            for j, (u, v) in enumerate(shares(samples, receivers)) if min(y, v) > max(x, u)]
+
+
+@functools.lru_cache(maxsize=None)
+def stages_of(kind, n, stages, d):
+    """Those of list 'd' of 'n'."""
+    return [s for s in range(stages) if lists.list_of(kind, n, s) == d]
+
+
 def instructions(plan, d, returns):
-    """Of list 'd', of whose stages 'returns' says which return gradients; and their slots."""
+    """Of list 'd', of whose stages 'returns' says which return gradients; their slots; and where
+    the last W of each is."""
     kind, n = plan["kind"], plan["stages"] // plan["chunks"]
     if kind in lists.SEVERAL:
-        return lists.several(kind, n, plan["chunks"], plan["micro"], d, tuple(returns))
+        return lists.several(kind, n, plan["chunks"], plan["micro"], d, returns)
     return lists.single(kind, plan["more"], n, plan["micro"], d, returns[0])
 
 
 class Flow:
+    """It has no rate until bytes move."""
+
     def __init__(self, wires, start, size, done):
         self.wires, self.start, self.left, self.done = wires, start, size, done
+        self.rate, self.end = None, start
 
 
 class Channel:
     """Messages between two replicas in one direction, in order, one at a time; 'most' of them may
     be sent and not there."""
 
-    def __init__(self, route, size, peer, most):
+    def __init__(self, route, size, ends, most):
         self.wires, self.latency = route
-        self.size, self.peer, self.most = size, peer, most
+        self.size, self.peer, self.most = size, ends[1].stage, most
+        self.workers = [part.worker for part in ends]
         self.sent, self.posted, self.arrived, self.busy = [], 0, set(), False
 
 
 class Part:
-    """A stage of a worker."""
+    """A stage of a worker. Channels: 'posts', those that a receive posts; 'waits', those that a
+    computation waits for; 'rows', those that a message is sent on, by stage."""
 
-    def __init__(self, stage, device, slots, samples, last):
-        self.stage, self.device, self.slots, self.samples = stage, device, slots, samples
-        self.last, self.pieces = last, 0
-        self.channels = {"RF": [], "RB": [], "SF": [], "SB": []}
+    def __init__(self, worker, stage, blocks, slots, last, seconds):
+        self.worker, self.stage, self.blocks, self.slots = worker, stage, blocks, slots
+        self.last, self.seconds, self.pieces = last, seconds, 0
+        values, gradients = [], []
+        self.posts = {"RF": values, "RB": gradients}
+        self.waits = {"F": values, "B": gradients, "BW": gradients, "W": (), "STEP": ()}
+        self.rows, self.turn = {"SF": [], "SB": []}, 0
 
 
 class Worker:
-    def __init__(self, stages, device, items, slots, samples):
-        self.device, self.items, self.next, self.end = device, items, 0, None
+    def __init__(self, device, cost, samples, items):
+        self.device, self.cost, self.samples, self.items = device, cost, samples, items
+        self.next, self.end, self.parts = 0, IDLE, []
         self.began = self.over = None       # its first computation, its last W
-        self.parts = [Part(s, device, slots[c], samples,
-                           max(i for i, (part, _, chunk) in enumerate(items)
-                               if part in ("W", "BW") and chunk == c))
-                      for c, s in enumerate(stages)]
 
-    @property
-    def part(self):
-        return self.parts[self.items[self.next][2]]
+
+@functools.lru_cache(maxsize=None)
+def buckets(blocks):
+    """Gradients of a stage, from the last block: of a quarter of them, but at least 16 KiB and at
+    most 4 MiB, or of one block; and how many blocks are done when each is."""
+    sizes, ends = [], []
+    limit = min(max(sum(blocks) / 4, 2 ** 14), 2 ** 22)
+    for i, size in enumerate(blocks):
+        if size > 0 and sizes and sizes[-1] + size <= limit:
+            sizes[-1] += size
+            ends[-1] = i + 1
+        elif size > 0:
+            sizes.append(size)
+            ends.append(i + 1)
+    return sizes, ends
 
 
 class Reduction:
-    """Gradients of a stage in buckets, from the last block: of a quarter of them, but at least
-    16 KiB and at most 4 MiB, or of one block. 'ends': how many blocks are done when each is."""
+    """Of the gradients of a stage, in buckets."""
 
     def __init__(self, parts, blocks, cluster):
         self.parts, self.done, self.flows = parts, 0, 0
-        self.sizes, self.ends = [], []
-        limit = min(max(sum(blocks) / 4, 2 ** 14), 2 ** 22)
-        for i, size in enumerate(blocks):
-            if size > 0 and self.sizes and self.sizes[-1] + size <= limit:
-                self.sizes[-1] += size
-                self.ends[-1] = i + 1
-            elif size > 0:
-                self.sizes.append(size)
-                self.ends.append(i + 1)
-        ring = sorted(part.device for part in parts)
-        self.hops = [cluster.route(a, b) for a, b in zip(ring, ring[1:] + ring[:1])]
-        self.rounds = 2 * (len(ring) - 1)
-        self.latency = self.rounds * max(latency for _, latency in self.hops)
-        self.share = self.rounds / len(ring)
+        self.sizes, self.ends = buckets(blocks)
+        self.hops = cluster.ring(tuple(sorted([part.worker.device for part in parts])))
+        self.rounds = 2 * (len(parts) - 1)
+        self.latency = self.rounds * max([latency for _, latency in self.hops])
+        self.share = self.rounds / len(parts)
         self.late = 0
 
-    def shard(self, cluster):
+    def shard(self):
         """ZeRO-1: half of it is left, and the other half follows the step."""
         if self.rounds > 0 and self.sizes:
-            slowest = min(cluster.bandwidth(wire) for wires, _ in self.hops for wire in wires)
+            slowest = min(wire.bandwidth for wires, _ in self.hops for wire in wires)
             self.late = (self.latency + sum(self.sizes) * self.share / slowest) / 2
         self.latency /= 2
         self.share /= 2
@@ -91,183 +120,196 @@ class Simulation:
     def __init__(self, cost, cluster, plan):
         self.cost, self.cluster, self.plan = cost, cluster, plan
         self.now, self.flows = 0.0, []
-        self.blocks = [[b for b, s in enumerate(plan["stage"]) if s == k]
-                       for k in range(plan["stages"])]
+        self.changed = False                # do the flows that move, since they got their rates?
         self.workers, self.reductions = [], []
         self.build()
+        # Workers that may go on, and reductions that may: none else are looked at.
+        self.awake, self.grown = list(self.workers), []
 
     def build(self):
         cost, plan = self.cost, self.plan
-        edges = {}
-        for source, target in itertools.combinations(range(plan["stages"]), 2):
-            values = cost.values(plan["stage"], source, target)
-            if values:
-                back = any(v[1][-1] > 0 or v[0][-1] <= 0 for v in values.values())
-                edges[source, target] = values, back
+        blocks = cost.blocks_of(plan["stage"])
+        links, returning = cost.links(plan["stage"])
         devices = iter(plan["devices"])
-        by_stage = [[] for _ in self.blocks]
+        by_stage = [[] for _ in blocks]
         for _ in range(plan["pipelines"]):
-            row = self.pipeline(devices, {t for (_, t), (_, back) in edges.items() if back})
+            row = self.pipeline(devices, blocks, returning)
             for parts, own in zip(by_stage, row):
                 parts += own
-            for (source, target), (values, back) in edges.items():
-                self.connect(row[source], row[target], values, back)
-        for parts, blocks in zip(by_stage, self.blocks):
-            sizes = [cost.blocks[k]["parameters"] for k in reversed(blocks)]
-            self.reductions.append(Reduction(parts, sizes, self.cluster))
+            for source, target, back in links:
+                self.connect(row[source], row[target], back)
+        for parts, own in zip(by_stage, blocks):
+            self.reductions.append(Reduction(parts, cost.parameters(own), self.cluster))
             if plan["zero"]:
-                self.reductions[-1].shard(self.cluster)
+                self.reductions[-1].shard()
 
-    def pipeline(self, devices, returning):
+    def pipeline(self, devices, blocks, returning):
         """Its workers on the next devices; their parts by stage."""
-        plan, n = self.plan, self.plan["stages"]
-        row = [[] for _ in range(n)]
-        for d in range(n // plan["chunks"]):
-            own = [s for s in range(n) if lists.list_of(plan["kind"], n // plan["chunks"], s) == d]
-            items, slots = instructions(plan, d, [s in returning for s in own])
+        plan, stages = self.plan, self.plan["stages"]
+        n = stages // plan["chunks"]
+        row = [[] for _ in range(stages)]
+        for d in range(n):
+            own = stages_of(plan["kind"], n, stages, d)
+            items, slots, last = instructions(plan, d, tuple([s in returning for s in own]))
             for start, end in shares(plan["size"], plan["replicas"][d]):
-                worker = Worker(own, next(devices), items, slots, end - start)
+                device = next(devices)
+                cost = self.cost.of(self.cluster.kinds[device])
+                worker = Worker(device, cost, end - start, items)
                 self.workers.append(worker)
-                for part in worker.parts:
-                    row[part.stage].append(part)
+                for s, kept, at in zip(own, slots, last):
+                    seconds = cost.seconds(blocks[s], plan["again"][s], end - start)
+                    part = Part(worker, s, blocks[s], kept, at, seconds)
+                    worker.parts.append(part)
+                    row[s].append(part)
         return row
 
-    def connect(self, senders, receivers, values, back):
-        b = self.plan["size"]
-        for (x, y), sender in zip(shares(b, len(senders)), senders):
-            for (u, v), receiver in zip(shares(b, len(receivers)), receivers):
-                common = min(y, v) - max(x, u)
-                if common <= 0:
-                    continue
-                for way in range(1 + back):
-                    ends = (sender, receiver) if way == 0 else (receiver, sender)
-                    route = self.cluster.route(ends[0].device, ends[1].device)
-                    size = sum(self.cost.at(pair[way], common) for pair in values.values())
-                    apart = abs(ends[0].stage - ends[1].stage)
-                    channel = Channel(route, size, ends[1].stage, min(2 * apart, sender.slots))
-                    ends[0].channels["SB" if way else "SF"].append(channel)
-                    ends[1].channels["RB" if way else "RF"].append(channel)
+    def connect(self, senders, receivers, back):
+        for i, j, samples in common(self.plan["size"], len(senders), len(receivers)):
+            self.channel(senders[i], receivers[j], senders[i].slots, samples, "F")
+            if back:
+                self.channel(receivers[j], senders[i], senders[i].slots, samples, "B")
+
+    def channel(self, sender, receiver, slots, samples, way):
+        route = self.cluster.route(sender.worker.device, receiver.worker.device)
+        size = self.cost.bytes(self.plan["stage"], sender.stage, receiver.stage, samples)
+        most = min(2 * abs(sender.stage - receiver.stage), slots)
+        channel = Channel(route, size, (sender, receiver), most)
+        rows = sender.rows["S" + way]
+        if not rows or rows[-1][0].peer != channel.peer:
+            rows.append([])
+        rows[-1].append(channel)
+        receiver.posts["R" + way].append(channel)
+
+    def move(self, wires, latency, size, done):
+        flow = Flow(wires, self.now + latency, size, done)
+        self.flows.append(flow)
+        self.changed |= flow.start <= self.now
 
     def start(self, channel):
         """The next message moves when both sides have posted it; within a device it is there."""
         done = len(channel.arrived)
         if channel.busy or done >= len(channel.sent) or done >= channel.posted:
             return
-        channel.busy = True
-
-        def arrive():
-            channel.busy = False
-            channel.arrived.add(channel.sent[done])
-            self.start(channel)
-
         if channel.wires:
-            self.flows.append(Flow(channel.wires, self.now + channel.latency, channel.size, arrive))
+            channel.busy = True
+            self.move(channel.wires, channel.latency, channel.size,
+                      functools.partial(self.arrive, channel))
         else:
-            arrive()
+            self.arrive(channel)
 
-    def send(self, part, way, micro):
+    def wake(self, workers):
+        self.awake += [worker for worker in workers if worker.end == IDLE]
+
+    def arrive(self, channel):
+        channel.busy = False
+        channel.arrived.add(channel.sent[len(channel.arrived)])
+        self.wake(channel.workers)
+        self.start(channel)
+
+    def send(self, part, rows, micro):
         """To one stage after the other; False where too many messages are on their way."""
-        left = [c for c in part.channels[way] if micro not in c.sent]
-        while left:
-            row = [c for c in left if c.peer == left[0].peer]
-            if any(len(c.sent) - len(c.arrived) >= c.most for c in row):
-                return False
+        for row in rows[part.turn:]:
+            for channel in row:
+                if len(channel.sent) - len(channel.arrived) >= channel.most:
+                    return False
             for channel in row:
                 channel.sent.append(micro)
                 self.start(channel)
-            left = left[len(row):]
+            part.turn += 1
+        part.turn = 0
         return True
 
-    def may_run(self, worker, word, micro):
-        if word in ("SF", "SB"):
-            return self.send(worker.part, word, micro)
-        if word == "F":
-            return all(micro in c.arrived for c in worker.part.channels["RF"])
-        if word in ("B", "BW"):
-            return all(micro in c.arrived for c in worker.part.channels["RB"])
-        if word == "REDUCE":
-            groups = [self.reductions[part.stage] for part in worker.parts]
-            return all(group.done == len(group.sizes) for group in groups)
-        return True
+    def reduced(self, worker):
+        """May it leave REDUCE?"""
+        groups = [self.reductions[part.stage] for part in worker.parts]
+        return all(group.done == len(group.sizes) for group in groups)
 
-    def seconds(self, worker, word):
-        cost = self.cost.of(self.cluster.kinds[worker.device])
+    def seconds(self, worker, part, word):
+        if worker.next < part.last:
+            return part.seconds[word]
         if word == "STEP":
-            return sum(self.step(cost, part) for part in worker.parts)
-        part = worker.part
-        blocks = self.blocks[part.stage]
-        if worker.next == part.last:
-            blocks = [blocks[-1 - part.pieces]]
-        keys = {"F": ["forward"], "B": ["dgrad"], "W": ["wgrad"], "BW": ["dgrad", "wgrad"]}[word]
-        if word in ("B", "BW"):
-            keys = keys + {"none": [], "selective": ["again"],
-                           "full": ["forward"]}[self.plan["again"][part.stage]]
-        return sum(cost.sum(blocks, key, part.samples) for key in keys)
+            return sum([self.step(worker.cost, part) for part in worker.parts])
+        again = self.plan["again"][part.stage]
+        return worker.cost.seconds((part.blocks[-1 - part.pieces],), again, worker.samples)[word]
 
     def step(self, cost, part):
         """Of a share under ZeRO-1, and until all have all shares."""
         group = self.reductions[part.stage]
-        seconds = sum(cost.blocks[b]["step"] for b in self.blocks[part.stage])
+        seconds = cost.step(part.blocks)
         return seconds / (len(group.parts) if self.plan["zero"] else 1) + group.late
 
     def advance(self, worker):
-        """Run what can be run at once; True where anything has changed."""
-        moved = False
-        while worker.end is None and worker.next < len(worker.items):
-            word, micro, _ = worker.items[worker.next]
-            if not self.may_run(worker, word, micro):
-                return moved
-            moved = True
-            if word in ("RF", "RB"):
-                for channel in worker.part.channels[word]:
+        """Run what can be run at once."""
+        items, parts = worker.items, worker.parts
+        while worker.end == IDLE and worker.next < len(items):
+            word, micro, chunk = items[worker.next]
+            part = parts[chunk]
+            if word in part.waits:
+                for channel in part.waits[word]:
+                    if micro not in channel.arrived:
+                        return
+                worker.end = self.now + self.seconds(worker, part, word)
+                worker.began = self.now if worker.began is None else worker.began
+                return
+            if word in part.posts:
+                for channel in part.posts[word]:
                     channel.posted += 1
                     self.start(channel)
-            if word in ("SF", "SB", "RF", "RB", "REDUCE"):
-                worker.next += 1
-            else:
-                worker.end = self.now + self.seconds(worker, word)
-                worker.began = self.now if worker.began is None else worker.began
-        return moved
+            elif word in part.rows:
+                if not self.send(part, part.rows[word], micro):
+                    return
+            elif not self.reduced(worker):
+                return
+            worker.next += 1
 
     def finish(self, worker):
-        word, part = worker.items[worker.next][0], worker.part
-        worker.end = None
+        word, _, chunk = worker.items[worker.next]
+        part = worker.parts[chunk]
+        worker.end = IDLE
         if worker.next == part.last:
             part.pieces += 1
-            if part.pieces < len(self.blocks[part.stage]):
-                worker.end = self.now + self.seconds(worker, word)
+            self.grown.append(self.reductions[part.stage])
+            if part.pieces < len(part.blocks):
+                worker.end = self.now + self.seconds(worker, part, word)
                 return
             worker.over = self.now
         worker.next += 1
+        self.awake.append(worker)
 
     def reduce(self, group):
         """A ring over the workers in tree order, of all buckets that are ready."""
         if group.flows or group.done == len(group.sizes):
-            return False
-        blocks = min(part.pieces for part in group.parts)
-        ready = sum(end <= blocks for end in group.ends)
+            return
+        blocks = min([part.pieces for part in group.parts])
+        ready = sum([end <= blocks for end in group.ends])
         if ready == group.done:
-            return False
-        size = sum(group.sizes[group.done:ready])
+            return
         if group.rounds == 0:
-            group.done = ready
-            return True
+            self.reduce_done(group, ready)
+            return
+        size = group.share * sum(group.sizes[group.done:ready])
         group.flows = len(group.hops)
 
         def arrive():
             group.flows -= 1
             if group.flows == 0:
-                group.done = ready
+                self.reduce_done(group, ready)
 
-        self.flows += [Flow(wires, self.now + group.latency, group.share * size, arrive)
-                       for wires, _ in group.hops]
-        return True
+        for wires, _ in group.hops:
+            self.move(wires, group.latency, size, arrive)
+
+    def reduce_done(self, group, ready):
+        group.done = ready
+        self.grown.append(group)
+        self.wake([part.worker for part in group.parts])
 
     def settle(self):
-        moved = True
-        while moved:
-            moved = any([self.advance(worker) for worker in self.workers])
-            moved |= any([self.reduce(group) for group in self.reductions])
+        """All that takes no time. The order does not matter: what can go on still can after
+        anything else has."""
+        while self.grown:
+            self.reduce(self.grown.pop())
+        while self.awake:
+            self.advance(self.awake.pop())
 
     def rates(self):
         """Each wire is shared evenly, and the slowest sets the pace."""
@@ -276,31 +318,52 @@ class Simulation:
         for flow in moving:
             for wire in flow.wires:
                 users[wire] = users.get(wire, 0) + 1
-        return {id(flow): min(self.cluster.bandwidth(wire) / users[wire] for wire in flow.wires)
-                for flow in moving}
+        for flow in moving:
+            flow.rate = min([wire.bandwidth / users[wire] for wire in flow.wires])
+        self.changed = False
+
+    def next_flow(self):
+        """When the next starts or ends."""
+        if self.changed:
+            self.rates()
+        for flow in self.flows:
+            if flow.rate is not None:
+                flow.end = self.now + flow.left / flow.rate
+        return min([flow.end for flow in self.flows])
+
+    def carry(self, now):
+        """Bytes until then; the flows that are over."""
+        over = []
+        for flow in self.flows:
+            if flow.rate is None:
+                if flow.start <= now:
+                    self.changed = True
+                    if flow.left <= 0:
+                        over.append(flow)
+            elif flow.end <= now:
+                over.append(flow)
+            else:
+                flow.left = max(0, flow.left - (now - self.now) * flow.rate)
+        if over:
+            self.flows = [flow for flow in self.flows if flow not in over]
+            self.changed = True
+        return over
 
     def run(self):
+        workers = self.workers
         while True:
             self.settle()
-            rates = self.rates()
-            ends = {id(flow): self.now + flow.left / rates[id(flow)] if id(flow) in rates
-                    else flow.start for flow in self.flows}
-            times = list(ends.values()) + [w.end for w in self.workers if w.end is not None]
-            if not times:
+            now = min([worker.end for worker in workers])
+            if self.flows:
+                now = min(now, self.next_flow())
+            if now == IDLE:
                 break
-            now = min(times)
-            over = [flow for flow in self.flows if id(flow) in rates and ends[id(flow)] <= now]
-            over += [flow for flow in self.flows
-                     if id(flow) not in rates and flow.start <= now and flow.left <= 0]
-            for flow in self.flows:
-                if id(flow) in rates:
-                    flow.left = max(0, flow.left - (now - self.now) * rates[id(flow)])
+            over = self.carry(now) if self.flows else ()
             self.now = now
-            self.flows = [flow for flow in self.flows if flow not in over]
             for flow in over:
                 flow.done()
-            for worker in self.workers:
-                if worker.end is not None and worker.end <= now:
+            for worker in workers:
+                if worker.end <= now:
                     self.finish(worker)
-        tap.check(all(w.next == len(w.items) for w in self.workers), "deadlock")
+        tap.check(all(w.next == len(w.items) for w in workers), "deadlock")
         return self.now
