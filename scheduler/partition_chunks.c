@@ -19,7 +19,7 @@
 #define MOST_LOOKED 64
 #define MAX_EFFORT 20000
 /* By the closed form slower than the best by this: not simulated. */
-#define SLACK 1.02
+#define SLACK 1.03
 /* The same where there is little. */
 #define MOST_CHUNKINGS_FEW 400
 #define MOST_LOOKED_FEW 1000
@@ -422,14 +422,6 @@ static struct candidate **cut_all(struct chunkings *all, int *n)
     return list;
 }
 
-static int candidates_by_closed(const void *a, const void *b)
-{
-    const struct candidate *x = *(struct candidate *const *)a;
-    const struct candidate *y = *(struct candidate *const *)b;
-
-    return x->closed < y->closed ? -1 : x->closed > y->closed;
-}
-
 static double slack(const struct search *s)
 {
     return s->few ? SLACK_FEW : SLACK;
@@ -482,6 +474,31 @@ static int look_at(struct chunkings *all, struct candidate *c, bool worth, struc
     all->off[c->schedule] = all->off[c->schedule] > 0 ? dmin(all->off[c->schedule], off) : off;
     search_add(s, c);
     return 0;
+}
+
+/* What is to be looked at, the most promising first. */
+struct look {
+    struct candidate *candidate;    /* NULL: it was looked at */
+    double seconds;                 /* by its closed form, as far as that is known to be off */
+};
+
+static int by_seconds(const void *a, const void *b)
+{
+    const struct look *x = a, *y = b;
+
+    return x->seconds < y->seconds ? -1 : x->seconds > y->seconds;
+}
+
+static void sort_looks(const struct chunkings *all, struct look *looks, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct candidate *c = looks[i].candidate;
+        double off = c && !all->search->few ? all->off[c->schedule] : 0;
+
+        looks[i].seconds = !c ? INFINITY : off > 0 ? off * c->closed : c->closed;
+    }
+    if (n)
+        qsort(looks, (size_t)n, sizeof(*looks), by_seconds);
 }
 
 /* Real steps may have shown it to be the fastest. */
@@ -577,13 +594,53 @@ static int improve(struct search *s, double before, struct err *err)
     return bad;
 }
 
+/* How far the closed form is off differs by schedule: the first of each is simulated, then the others in the
+ * order that this shows. '*before': the effort when these begin.
+ */
+static int look_at_all(struct chunkings *all, struct candidate **list, int n, double *before,
+                       struct err *err)
+{
+    const struct search *s = all->search;
+    struct look *looks = mem_new((size_t)n + 1, sizeof(*looks));
+    int bad = 0, most = s->few ? MOST_LOOKED_FEW : MOST_LOOKED;
+    bool seen[SCHEDULE_KINDS] = { false };
+
+    for (int i = 0; i < n; i++)
+        looks[i].candidate = list[i];
+    sort_looks(all, looks, n);
+    for (int i = 0; i < n && !bad && !s->few; i++) {
+        struct candidate *c = looks[i].candidate;
+
+        if (seen[c->schedule])
+            continue;
+        seen[c->schedule] = true;
+        looks[i].candidate = NULL;
+        bad = look_at_even(all, c, err);
+    }
+    *before = s->effort;
+    sort_looks(all, looks, n);
+    for (int i = 0; i < n; i++) {
+        struct candidate *c = looks[i].candidate;
+
+        if (!c)
+            continue;
+        if (!bad && i < most && !is_late(s, *before) &&
+            (c->closed * all->least < slack(s) * all->best || was_tried(s, c)))
+            bad = look_at_even(all, c, err);
+        else
+            candidate_free(c);
+    }
+    free(looks);
+    return bad;
+}
+
 int search_beside_chunks(struct search *s, struct err *err)
 {
     struct chunkings all = { .search = s, .best = INFINITY, .least = 1,
                              .speed = search_mean_speed(s) };
     struct candidate **list;
-    double before = s->effort;
-    int n, bad = 0, most = s->few ? MOST_LOOKED_FEW : MOST_LOOKED;
+    double before;
+    int n, bad;
 
     /* Where devices share cores others compute while one waits: there is little to win, and each
      * stage more is a message more.
@@ -597,14 +654,7 @@ int search_beside_chunks(struct search *s, struct err *err)
         all.room = dmax(all.room, search_limit(s, d));
     collect(&all);
     list = cut_all(&all, &n);
-    if (n)
-        qsort(list, (size_t)n, sizeof(*list), candidates_by_closed);
-    for (int i = 0; i < n; i++)
-        if (!bad && i < most && !is_late(s, before) &&
-            (list[i]->closed * all.least < slack(s) * all.best || was_tried(s, list[i])))
-            bad = look_at_even(&all, list[i], err);
-        else
-            candidate_free(list[i]);
+    bad = look_at_all(&all, list, n, &before, err);
     free(list);
     search_sort(s);
     if (s->few && !bad)

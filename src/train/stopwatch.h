@@ -15,7 +15,7 @@ struct stopwatch;
 struct stopwatch *stopwatch_new(const struct backend *backend, struct device *device,
                                 struct err *err);
 void stopwatch_free(struct stopwatch *stopwatch);
-/* TASUKI_TEST_HASTE: one run of each, of operands that are near, for tests of which no figure is asked. What
+/* TASUKI_TEST_HASTE: each is measured once, with operands that are near, for tests that ask for no figure. What
  * was so measured is kept apart.
  */
 bool stopwatch_in_haste(void);

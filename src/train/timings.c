@@ -367,7 +367,7 @@ double timings_usual_spread(const struct timings *timings)
 
 bool timings_round(struct timings *timings)
 {
-    if (json_object_size(timings->samples) == 0 || timings->round + 1 >= ROUNDS)
+    if (json_object_size(timings->samples) == 0 || timings->round + 1 >= ROUNDS || stopwatch_in_haste())
         return false;
     timings->round++;
     return true;

@@ -10,7 +10,6 @@ setup() {
     stand_in_is_sanitized || export TASUKI_FAKE_WATCH=1
     printf 'gpu 0000:%s:00.0\n' 1b 3d 5f 7a >machine
     network="$mlp/model.onnx --data $mlp/train.safetensors --loss cross-entropy:logits,label"
-    # What a kernel takes on the stand-in says nothing.
     [ -e ../cost.json ] || "$TASUKI" profile $network --batch-size 6,12,24 --threads 1 -q \
         -o ../cost.json
     model="$network --cost ../cost.json --global-batch 24 --threads 1 -q"

@@ -26,6 +26,10 @@ tests = load("test_networks", "tests/model/networks.py")
 bert, gpt200b = large.bert, large.gpt       # 12.9 billion parameters with 256 layers; 200
 
 
+def bert96():
+    return large.bert(96)
+
+
 def gpt175b():
     """GPT-3."""
     return large.Network(50257, 2048, 12288, 96, 96, True)
