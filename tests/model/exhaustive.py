@@ -3,8 +3,7 @@
 
 Both are written from tasuki-plan(1), tasuki-simulate(1), tasuki-cost(5) and the headers schedule.h
 and simulate.h: lists.py and timeline.py. 100 small problems are drawn; TASUKI_TEST_SEED says which.
---exhaustive is asked for each schedule, with and without ZeRO-1, and for the best of all. Plans are
-simulated unless a device computes longer than the fastest that they compete with takes.
+--exhaustive is asked for each schedule, with and without ZeRO-1, and for the best of all.
 """
 import collections
 import functools
@@ -227,20 +226,6 @@ def all_again(cost, plan, rooms, recompute):
             for choice in itertools.product(*each)]
 
 
-def busy(cost, cluster, plan):
-    """Seconds that the device with the most work computes until its step: no order of it, and
-    nothing that it waits for, makes an iteration shorter than that."""
-    n, most, devices = plan["stages"] // plan["chunks"], 0, iter(plan["devices"])
-    blocks = cost.blocks_of(plan["stage"])
-    for d in [*range(n)] * plan["pipelines"]:
-        own = timeline.stages_of(plan["kind"], n, plan["stages"], d)
-        for start, end in timeline.shares(plan["size"], plan["replicas"][d]):
-            on = cost.of(cluster.kinds[next(devices)])
-            each = [on.seconds(blocks[s], plan["again"][s], end - start) for s in own]
-            most = max(most, sum([seconds["F"] + seconds["BW"] for seconds in each]))
-    return plan["micro"] * most
-
-
 def divisors(n):
     return [d for d in range(1, n + 1) if n % d == 0]
 
@@ -448,10 +433,6 @@ class Best:
         for again in self.all_again(plan):
             self.count += 1
             one = dict(plan, again=again)
-            # What must be slower than all that it might replace is not simulated.
-            most = max([self.seconds(key)[0] for key in keys])
-            if busy(self.cost, self.cluster, one) > most * (1 + CLOSE):
-                continue
             seconds = timeline.Simulation(self.cost, self.cluster, one).run()
             for key in keys:
                 if seconds < self.seconds(key)[0]:
