@@ -103,7 +103,9 @@ static int run_scontrol(struct launcher *l)
     return code;
 }
 
-/* Without libslurm: by Slurm's own command, which says why where it fails. */
+/* Without libslurm: by Slurm's own command, which says why where it fails. That it is asked is said
+ * first: once it has done that, Slurm ends what is left of the job, the command and this process too.
+ */
 static void requeue_by_command(struct launcher *l, const char *why)
 {
     double end = clock_now() + PATIENCE_OF_COMMAND;
@@ -114,12 +116,18 @@ static void requeue_by_command(struct launcher *l, const char *why)
         return;
     }
     l->told = 0;
-    while ((code = run_scontrol(l)) != EXIT_OK)
+    say_asked(l);
+    while ((code = run_scontrol(l)) != EXIT_OK) {
+        if (is_told(l) && code > 128) {
+            log_warning("job %s: whether that is done is not known: a signal to end came while "
+                        "scontrol ran", l->job);
+            return;
+        }
         if (code == EXIT_USAGE || is_told(l) || clock_now() > end || is_ended(l, ASK_EVERY)) {
             say_given_up(l, "scontrol could not have that done");
             return;
         }
-    say_asked(l);
+    }
 }
 
 static bool is_over(const struct err *err, int *refusals, double end)
