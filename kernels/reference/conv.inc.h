@@ -1,48 +1,73 @@
 /* SPDX-License-Identifier: MIT */
-/* Included by f32.c and f64.c. Convolutions over three spatial axes. */
+/* Included by f32.c and f64.c. Convolutions over three spatial axes. A tap of the kernel pairs each
+ * position of an output plane with one of an input plane, or with none: "a column" has the values of
+ * all positions of the output for one tap and channel, so that what is done with all channels of the
+ * other side runs along values side by side.
+ */
 
-/* One tap of the kernel over one plane: what is done with each (input, output) pair. */
-enum REAL(tap) { REAL(FORWARD), REAL(BACKWARD), REAL(WEIGHT) };
-
-static double REAL(tap)(const struct window *w, const struct ref_tap *tap, enum REAL(tap) what,
-                        double weight, const real *x, const real *y, double *sum)
+static void REAL(add_product)(int64_t n, double factor, const double *restrict x, double *restrict sum)
 {
-    int64_t n = tap->end[2] - tap->first[2], step = w->stride[2], i, j, l;
-    double total = 0;
-
-    for (i = tap->first[0]; i < tap->end[0]; i++) {
-        for (j = tap->first[1]; j < tap->end[1]; j++) {
-            int64_t in = ((tap->start[0] + (i - tap->first[0]) * w->stride[0]) * w->in[1] +
-                          tap->start[1] + (j - tap->first[1]) * w->stride[1]) * w->in[2] +
-                         tap->start[2];
-            int64_t out = (i * w->out[1] + j) * w->out[2] + tap->first[2];
-
-            if (what == REAL(FORWARD))
-                for (l = 0; l < n; l++)
-                    sum[out + l] += weight * (double)x[in + l * step];
-            else if (what == REAL(BACKWARD))
-                for (l = 0; l < n; l++)
-                    sum[in + l * step] += weight * (double)y[out + l];
-            else
-                for (l = 0; l < n; l++)
-                    total += (double)x[in + l * step] * (double)y[out + l];
-        }
-    }
-    return total;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += factor * x[i];
 }
 
-/* All taps between one input plane and one output plane. */
-static void REAL(taps)(const struct kernel *k, enum REAL(tap) what, const real *weights,
-                       const real *x, const real *y, double *sum)
+static void REAL(add_real_product)(int64_t n, double factor, const real *restrict x, double *restrict sum)
 {
-    for (int t = 0; t < k->n_taps; t++) {
-        int64_t at = k->taps[t].at;
-        double total = REAL(tap)(&k->window, &k->taps[t], what,
-                                 weights ? (double)weights[at] : 0, x, y, sum);
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += factor * (double)x[i];
+}
 
-        if (what == REAL(WEIGHT))
-            sum[at] += total;
-    }
+static double REAL(dot_product)(int64_t n, const double *restrict x, const real *restrict y)
+{
+    double sum = 0;
+
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i] * (double)y[i];
+    return sum;
+}
+
+/* Where a row begins in the input plane, of row 'j' in plane 'i' of the output. */
+static int64_t REAL(row_in)(const struct window *w, const struct ref_tap *tap, int64_t i, int64_t j)
+{
+    return ((tap->start[0] + (i - tap->first[0]) * w->stride[0]) * w->in[1] + tap->start[1] +
+            (j - tap->first[1]) * w->stride[1]) * w->in[2] + tap->start[2];
+}
+
+/* The column of one plane, of 'volume' positions; zeros where the tap meets nothing. */
+static void REAL(gather)(const struct window *w, const struct ref_tap *tap, const real *x,
+                         int64_t volume, double *column)
+{
+    int64_t n = tap->end[2] - tap->first[2], step = w->stride[2], i, j, l;
+
+    for (i = 0; i < volume; i++)
+        column[i] = 0;
+    for (i = tap->first[0]; i < tap->end[0]; i++)
+        for (j = tap->first[1]; j < tap->end[1]; j++) {
+            const real *from = x + REAL(row_in)(w, tap, i, j);
+            double *to = column + (i * w->out[1] + j) * w->out[2] + tap->first[2];
+
+            for (l = 0; l < n; l++)
+                to[l] = (double)from[l * step];
+        }
+}
+
+/* The reverse: a column is added to a plane of the input. */
+static void REAL(scatter)(const struct window *w, const struct ref_tap *tap, const double *column,
+                          double *sum)
+{
+    int64_t n = tap->end[2] - tap->first[2], step = w->stride[2], i, j, l;
+
+    for (i = tap->first[0]; i < tap->end[0]; i++)
+        for (j = tap->first[1]; j < tap->end[1]; j++) {
+            const double *from = column + (i * w->out[1] + j) * w->out[2] + tap->first[2];
+            double *to = sum + REAL(row_in)(w, tap, i, j);
+
+            for (l = 0; l < n; l++)
+                to[l * step] += from[l];
+        }
 }
 
 static int64_t REAL(volume)(const int64_t *dim)
@@ -57,22 +82,28 @@ static int REAL(run_conv)(const struct kernel *k, const struct kernel_args *args
     const real *x = args->inputs[0], *weights = args->inputs[1];
     const real *bias = k->n_inputs > 2 ? args->inputs[2] : NULL;
     real *y = args->outputs[0];
-    double *sum = args->workspace;
     int64_t in = REAL(volume)(w->in), out = REAL(volume)(w->out);
-    int64_t taps = REAL(volume)(w->kernel), n, o, c, i;
+    int64_t taps = REAL(volume)(w->kernel), group, o, c, i;
     int64_t depth = w->in_channels / w->groups, width = w->out_channels / w->groups;
+    double *column = args->workspace, *sums = column + out;
 
     (void)err;
-    for (n = 0; n < w->images; n++) {
-        for (o = 0; o < w->out_channels; o++, y += out) {
+    for (group = 0; group < w->images * w->groups; group++, y += width * out) {
+        int64_t first = group % w->groups * width;
+
+        for (o = 0; o < width; o++)
             for (i = 0; i < out; i++)
-                sum[i] = bias ? (double)bias[o] : 0;
-            for (c = 0; c < depth; c++)
-                REAL(taps)(k, REAL(FORWARD), weights + (o * depth + c) * taps,
-                           x + (n * w->in_channels + o / width * depth + c) * in, NULL, sum);
-            for (i = 0; i < out; i++)
-                y[i] = (real)sum[i];
-        }
+                sums[o * out + i] = bias ? (double)bias[first + o] : 0;
+        for (c = 0; c < depth; c++, x += in)
+            for (int t = 0; t < k->n_taps; t++) {
+                const real *weight = weights + (first * depth + c) * taps + k->taps[t].at;
+
+                REAL(gather)(w, &k->taps[t], x, out, column);
+                for (o = 0; o < width; o++)
+                    REAL(add_product)(out, (double)weight[o * depth * taps], column, sums + o * out);
+            }
+        for (i = 0; i < width * out; i++)
+            y[i] = (real)sums[i];
     }
     return 0;
 }
@@ -83,21 +114,28 @@ static int REAL(run_conv_dgrad)(const struct kernel *k, const struct kernel_args
     const struct window *w = &k->window;
     const real *dy = args->inputs[0], *weights = args->inputs[1];
     real *dx = args->outputs[0];
-    double *sum = args->workspace;
     int64_t in = REAL(volume)(w->in), out = REAL(volume)(w->out);
     int64_t taps = REAL(volume)(w->kernel), n, o, c, i;
     int64_t depth = w->in_channels / w->groups, width = w->out_channels / w->groups;
+    double *column = args->workspace, *sum = column + out;
 
     (void)err;
-    for (n = 0; n < w->images; n++) {
+    for (n = 0; n < w->images; n++, dy += w->out_channels * out) {
         for (c = 0; c < w->in_channels; c++, dx += in) {
             int64_t first = c / depth * width;
 
             for (i = 0; i < in; i++)
                 sum[i] = 0;
-            for (o = first; o < first + width; o++)
-                REAL(taps)(k, REAL(BACKWARD), weights + (o * depth + c % depth) * taps, NULL,
-                           dy + (n * w->out_channels + o) * out, sum);
+            for (int t = 0; t < k->n_taps; t++) {
+                const real *weight = weights + (first * depth + c % depth) * taps + k->taps[t].at;
+
+                for (i = 0; i < out; i++)
+                    column[i] = 0;
+                for (o = 0; o < width; o++)
+                    REAL(add_real_product)(out, (double)weight[o * depth * taps],
+                                           dy + (first + o) * out, column);
+                REAL(scatter)(w, &k->taps[t], column, sum);
+            }
             for (i = 0; i < in; i++)
                 dx[i] = (real)sum[i];
         }
@@ -111,24 +149,27 @@ static int REAL(run_conv_wgrad)(const struct kernel *k, const struct kernel_args
     const struct window *w = &k->window;
     const real *x = args->inputs[0], *dy = args->inputs[1];
     real *dw = args->outputs[0];
-    double *sum = args->workspace;
     int64_t in = REAL(volume)(w->in), out = REAL(volume)(w->out);
     int64_t taps = REAL(volume)(w->kernel), n, o, c, i;
     int64_t depth = w->in_channels / w->groups, width = w->out_channels / w->groups;
+    double *column = args->workspace, *sums = column + out;
 
     (void)err;
-    for (o = 0; o < w->out_channels; o++) {
-        for (c = 0; c < depth; c++, dw += taps) {
-            int64_t channel = o / width * depth + c;
+    for (c = 0; c < w->in_channels; c++) {
+        int64_t first = c / depth * width;
 
+        for (i = 0; i < width * taps; i++)
+            sums[i] = 0;
+        for (n = 0; n < w->images; n++)
+            for (int t = 0; t < k->n_taps; t++) {
+                REAL(gather)(w, &k->taps[t], x + (n * w->in_channels + c) * in, out, column);
+                for (o = 0; o < width; o++)
+                    sums[o * taps + k->taps[t].at] += REAL(dot_product)(
+                        out, column, dy + (n * w->out_channels + first + o) * out);
+            }
+        for (o = 0; o < width; o++)
             for (i = 0; i < taps; i++)
-                sum[i] = 0;
-            for (n = 0; n < w->images; n++)
-                REAL(taps)(k, REAL(WEIGHT), NULL, x + (n * w->in_channels + channel) * in,
-                           dy + (n * w->out_channels + o) * out, sum);
-            for (i = 0; i < taps; i++)
-                dw[i] = (real)sum[i];
-        }
+                dw[((first + o) * depth + c % depth) * taps + i] = (real)sums[o * taps + i];
     }
     return 0;
 }

@@ -252,11 +252,16 @@ static void find_taps(struct kernel *k)
             }
 }
 
+static size_t out_channels_of_group(const struct kernel *k)
+{
+    return (size_t)(k->window.out_channels / k->window.groups);
+}
+
 int setup_conv(struct kernel *k, const struct graph *graph, int node, struct err *err)
 {
     if (three_axes(k, graph, node, &k->in[0].shape, &k->in[1].shape, err))
         return -1;
-    k->workspace = plane(k->window.out) * sizeof(double);
+    k->workspace = plane(k->window.out) * (1 + out_channels_of_group(k)) * sizeof(double);
     find_taps(k);
     return 0;
 }
@@ -265,7 +270,7 @@ int setup_conv_dgrad(struct kernel *k, const struct graph *graph, int node, stru
 {
     if (three_axes(k, graph, node, &k->out[0].shape, &k->in[1].shape, err))
         return -1;
-    k->workspace = plane(k->window.in) * sizeof(double);
+    k->workspace = (plane(k->window.out) + plane(k->window.in)) * sizeof(double);
     find_taps(k);
     return 0;
 }
@@ -274,7 +279,8 @@ int setup_conv_wgrad(struct kernel *k, const struct graph *graph, int node, stru
 {
     if (three_axes(k, graph, node, &k->in[0].shape, &k->out[0].shape, err))
         return -1;
-    k->workspace = plane(k->window.kernel) * sizeof(double);
+    k->workspace = (plane(k->window.out) +
+                    plane(k->window.kernel) * out_channels_of_group(k)) * sizeof(double);
     find_taps(k);
     return 0;
 }
