@@ -62,7 +62,7 @@ void patience_pause(struct patience *patience)
      * waits for: sleep sooner, a tenth of what was waited already, so that this is the most that
      * sleeping can add.
      */
-    unsigned awake = patience->crowded ? 1000 : 20000;
+    unsigned awake = patience->crowded ? 100 : 20000;
     double nap = patience->waited / 10;
 
     if (patience->idle < awake) {
