@@ -103,8 +103,9 @@ static int run_scontrol(struct launcher *l)
     return code;
 }
 
-/* Without libslurm: by Slurm's own command, which says why where it fails. That it is asked is said
- * first: once it has done that, Slurm ends what is left of the job, the command and this process too.
+/* Without libslurm: by Slurm's own command, which says why where it fails. That Slurm is asked is
+ * said first: when it starts the job again it ends what is left of it, that command and this process
+ * among them, and nobody hears what came of it.
  */
 static void requeue_by_command(struct launcher *l, const char *why)
 {
@@ -117,17 +118,15 @@ static void requeue_by_command(struct launcher *l, const char *why)
     }
     l->told = 0;
     say_asked(l);
-    while ((code = run_scontrol(l)) != EXIT_OK) {
-        if (is_told(l) && code > 128) {
-            log_warning("job %s: whether that is done is not known: a signal to end came while "
-                        "scontrol ran", l->job);
-            return;
-        }
+    while ((code = run_scontrol(l)) != EXIT_OK)
         if (code == EXIT_USAGE || is_told(l) || clock_now() > end || is_ended(l, ASK_EVERY)) {
-            say_given_up(l, "scontrol could not have that done");
+            if (is_told(l) && code > 128)
+                log_warning("job %s: a signal to end came while scontrol asked: it is not known "
+                            "whether Slurm starts the job again", l->job);
+            else
+                say_given_up(l, "scontrol could not have that done");
             return;
         }
-    }
 }
 
 static bool is_over(const struct err *err, int *refusals, double end)

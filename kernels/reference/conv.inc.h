@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Included by f32.c and f64.c. Convolutions over three spatial axes. A tap of the kernel pairs each
- * position of an output plane with one of an input plane, or with none: "a column" has the values of
- * all positions of the output for one tap and channel, so that what is done with all channels of the
- * other side runs along values side by side.
+/* Included by f32.c and f64.c. Convolutions over three spatial axes. A column has a value for each
+ * position of an output plane, for one tap of the kernel: what the tap sees of an input plane, zero
+ * where it sees none, or a sum for it. So all channels of the other side run along values that lie side
+ * by side. Infinite weights make NaN beside the border of an image, too, and none elsewhere.
  */
 
 static void REAL(add_product)(int64_t n, double factor, const double *restrict x, double *restrict sum)
@@ -83,28 +83,31 @@ static int REAL(run_conv)(const struct kernel *k, const struct kernel_args *args
     const real *bias = k->n_inputs > 2 ? args->inputs[2] : NULL;
     real *y = args->outputs[0];
     int64_t in = REAL(volume)(w->in), out = REAL(volume)(w->out);
-    int64_t taps = REAL(volume)(w->kernel), group, o, c, i;
+    int64_t taps = REAL(volume)(w->kernel), image, o, c, i, n;
     int64_t depth = w->in_channels / w->groups, width = w->out_channels / w->groups;
     double *column = args->workspace, *sums = column + out;
 
     (void)err;
-    for (group = 0; group < w->images * w->groups; group++, y += width * out) {
-        int64_t first = group % w->groups * width;
+    for (image = 0; image < w->images; image++, x += w->in_channels * in)
+        for (int64_t first = 0; first < w->out_channels; first += n, y += n * out) {
+            const real *group = x + first / width * depth * in;
 
-        for (o = 0; o < width; o++)
-            for (i = 0; i < out; i++)
-                sums[o * out + i] = bias ? (double)bias[first + o] : 0;
-        for (c = 0; c < depth; c++, x += in)
-            for (int t = 0; t < k->n_taps; t++) {
-                const real *weight = weights + (first * depth + c) * taps + k->taps[t].at;
+            n = ref_channels_at_once(width - first % width);
+            for (o = 0; o < n; o++)
+                for (i = 0; i < out; i++)
+                    sums[o * out + i] = bias ? (double)bias[first + o] : 0;
+            for (c = 0; c < depth; c++)
+                for (int t = 0; t < k->n_taps; t++) {
+                    const real *weight = weights + (first * depth + c) * taps + k->taps[t].at;
 
-                REAL(gather)(w, &k->taps[t], x, out, column);
-                for (o = 0; o < width; o++)
-                    REAL(add_product)(out, (double)weight[o * depth * taps], column, sums + o * out);
-            }
-        for (i = 0; i < width * out; i++)
-            y[i] = (real)sums[i];
-    }
+                    REAL(gather)(w, &k->taps[t], group + c * in, out, column);
+                    for (o = 0; o < n; o++)
+                        REAL(add_product)(out, (double)weight[o * depth * taps], column,
+                                          sums + o * out);
+                }
+            for (i = 0; i < n * out; i++)
+                y[i] = (real)sums[i];
+        }
     return 0;
 }
 

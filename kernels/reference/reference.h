@@ -67,6 +67,12 @@ struct ref_tap {
     int64_t first[WINDOW_MAX], end[WINDOW_MAX], start[WINDOW_MAX];
 };
 
+/* Output channels that a convolution keeps the sums of: all of a group, or some after others. */
+static inline int64_t ref_channels_at_once(int64_t channels)
+{
+    return channels < 16 ? channels : 16;
+}
+
 struct kernel {
     const struct ref_entry *entry;
     char *name;                     /* of the node, for messages */

@@ -252,16 +252,17 @@ static void find_taps(struct kernel *k)
             }
 }
 
-static size_t out_channels_of_group(const struct kernel *k)
+static int64_t out_channels_of_group(const struct kernel *k)
 {
-    return (size_t)(k->window.out_channels / k->window.groups);
+    return k->window.out_channels / k->window.groups;
 }
 
 int setup_conv(struct kernel *k, const struct graph *graph, int node, struct err *err)
 {
     if (three_axes(k, graph, node, &k->in[0].shape, &k->in[1].shape, err))
         return -1;
-    k->workspace = plane(k->window.out) * (1 + out_channels_of_group(k)) * sizeof(double);
+    k->workspace = plane(k->window.out) *
+                   (1 + (size_t)ref_channels_at_once(out_channels_of_group(k))) * sizeof(double);
     find_taps(k);
     return 0;
 }
@@ -280,7 +281,7 @@ int setup_conv_wgrad(struct kernel *k, const struct graph *graph, int node, stru
     if (three_axes(k, graph, node, &k->in[0].shape, &k->out[0].shape, err))
         return -1;
     k->workspace = (plane(k->window.out) +
-                    plane(k->window.kernel) * out_channels_of_group(k)) * sizeof(double);
+                    plane(k->window.kernel) * (size_t)out_channels_of_group(k)) * sizeof(double);
     find_taps(k);
     return 0;
 }

@@ -8,7 +8,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 
-#define SHORTEST_NAP 20e-6      /* seconds; the kernel adds some 50 of its own */
+#define SHORTEST_NAP 20e-6      /* seconds */
+#define WAKE_UP 50e-6           /* what the kernel adds of its own */
 #define LONGEST_NAP 2e-3
 
 void patience_renew(struct patience *patience)
@@ -59,17 +60,19 @@ void patience_pause(struct patience *patience)
 {
     /* A wake-up costs more than sleep saves: stay awake for some milliseconds. On shared cores
      * others go first at each yield, but asking again and again takes time from those that one
-     * waits for: sleep sooner, a tenth of what was waited already, so that this is the most that
-     * sleeping can add.
+     * waits for: sleep sooner, as soon as a tenth of what was waited already is a nap, so that this
+     * is the most that sleeping can add.
      */
-    unsigned awake = patience->crowded ? 100 : 20000;
     double nap = patience->waited / 10;
+    bool awake = patience->crowded ? patience->idle < 1000 && nap < SHORTEST_NAP + WAKE_UP
+                                   : patience->idle < 20000;
 
-    if (patience->idle < awake) {
+    if (awake) {
         patience->idle++;
         sched_yield();
         return;
     }
+    nap -= WAKE_UP;
     nap = nap < SHORTEST_NAP ? SHORTEST_NAP : nap > LONGEST_NAP ? LONGEST_NAP : nap;
     nanosleep(&(struct timespec){ .tv_nsec = (long)(nap * 1e9) }, NULL);
 }

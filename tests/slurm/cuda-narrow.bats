@@ -309,7 +309,7 @@ tested() {
                 [ -n "$(tested one)" ]
                 [ "$(tested one)" = "$(tested two)" ]
             fi
-            # But for an embedding's sum, or 16 float32 of each image, where the cut is behind the last pooling.
+            # But for an embedding's sum, or 16 float32 of each of 4 images, cut behind the last pooling.
             pooled=0
             [ $name != last ] || pooled=$((256 * $(grep -c ' 256 bytes of values' err || true)))
             echo "$(sent err) bytes, $(sent err.wide) of float32, $pooled of both are pooled"

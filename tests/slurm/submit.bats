@@ -382,8 +382,8 @@ and of the *.jsonl below $PWD that were looked at none names it: give the file o
     grep -q 'resuming from' run/job-"$id".out
     "$lab" run scancel -b -s USR1 "$id"
     wait_until in_state "$id" PENDING
-    wait_until has_line run/job-"$id".out "job $id: to be continued; Slurm is asked"
     cat run/job-"$id".out
+    wait_until has_line run/job-"$id".out "job $id: to be continued; Slurm is asked"
     "$lab" run scancel "$id"
 }
 
@@ -397,8 +397,8 @@ and of the *.jsonl below $PWD that were looked at none names it: give the file o
     wait_until has_line run/log.jsonl '^{"step":2,'
     "$lab" run scancel -b -s USR1 "$id"
     wait_until in_state "$id" PENDING
-    wait_until has_line run/job-"$id".out "job $id: to be continued; Slurm is asked"
     cat run/job-"$id".out
+    wait_until has_line run/job-"$id".out "job $id: to be continued; Slurm is asked"
     [ "$(restarts "$id")" -eq 1 ]
     "$lab" run scancel "$id"
     id=$(submit "${training[@]}" --steps 1000 --nodes 1 --ntasks-per-node 1 --directory once \

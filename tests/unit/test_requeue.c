@@ -5,8 +5,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "cmd_launch.h"
 #include "scheduler/slurm/slurm.h"
@@ -16,7 +18,7 @@ enum answer_kind { ANSWER_YES, ANSWER_AWAY, ANSWER_NO, ANSWER_ABSENT };
 static const enum answer_kind *answers;
 static int asked, pauses, restarts, signal_at, signal_is;
 static const char *job_state, *batch_host;
-static bool may_requeue, is_same_start, gets_on;
+static bool may_requeue, is_same_start, gets_on, is_late;
 
 static int answer(struct err *err)
 {
@@ -104,7 +106,7 @@ bool launcher_kill(pid_t child, int number)
 int launcher_next_signal(double seconds)
 {
     (void)seconds;
-    return signal_is;
+    return is_late ? 0 : signal_is;
 }
 
 void launcher_note_signal(struct launcher *l, int number)
@@ -142,6 +144,7 @@ static int set_up(void **state)
     (void)state;
     answers = yes;
     asked = pauses = restarts = signal_at = signal_is = 0;
+    is_late = false;
     job_state = "running";
     batch_host = "n1";
     may_requeue = is_same_start = gets_on = true;
@@ -293,6 +296,60 @@ static void without_libslurm_the_command_does_it(void **state)
     failure = EXIT_USAGE;
     restarts_of(l, EXIT_REQUEUE);
     assert_int_equal(commands, 5);
+    failure = EXIT_FAILED;
+}
+
+/* What is said meanwhile. */
+static char *words_of(struct launcher l)
+{
+    FILE *file = tmpfile();
+    int before = dup(STDERR_FILENO);
+    char *text = mem_new(4096, 1);
+
+    assert_non_null(file);
+    log_setup(LOG_INFO, -1);
+    dup2(fileno(file), STDERR_FILENO);
+    restarts_of(l, EXIT_REQUEUE);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    rewind(file);
+    fread(text, 1, 4095, file);
+    fclose(file);
+    return text;
+}
+
+/* Slurm, which has started the job again, ends the command with it, and nobody hears what came of it. */
+static void a_command_that_is_ended_with_the_job_may_have_done_it(void **state)
+{
+    static const enum answer_kind list[] = { ANSWER_ABSENT };
+    struct launcher l = trains;
+    char *text;
+
+    (void)state;
+    answers = list;
+    commands = 0;
+    failures = 1;
+    text = words_of(l);
+    assert_contains(text, "job 7: to be continued; Slurm is asked to start it again");
+    free(text);
+    /* This process is told while the command runs, or a moment after that. */
+    failure = 128 + SIGTERM;
+    for (int late = 0; late < 2; late++) {
+        commands = pauses = 0;
+        signal_is = SIGTERM;
+        signal_at = late;
+        is_late = late;
+        text = words_of(l);
+        assert_contains(text, "it is not known whether Slurm starts the job again");
+        assert_null(strstr(text, "is not started again"));
+        assert_int_equal(commands, 1);
+        free(text);
+    }
+    failure = EXIT_FAILED;
+    commands = pauses = 0;
+    text = words_of(l);
+    assert_contains(text, "job 7 is not started again: scontrol could not have that done");
+    free(text);
 }
 
 int main(void)
@@ -306,6 +363,7 @@ int main(void)
                                set_up),
         cmocka_unit_test_setup(one_that_refuses_is_asked_twice, set_up),
         cmocka_unit_test_setup(without_libslurm_the_command_does_it, set_up),
+        cmocka_unit_test_setup(a_command_that_is_ended_with_the_job_may_have_done_it, set_up),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
