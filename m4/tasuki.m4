@@ -204,6 +204,7 @@ AS_IF([test "$have_cuda" = yes],
   CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS" LIBS="$CUDA_LIBS $LIBS"
   TASUKI_TRY_LINK([cublaslt], [CUBLASLT], [], [-lcublasLt], [@%:@include <cublasLt.h>],
     [cublasLtHandle_t h; cublasLtCreate(&h)])
+  AC_COMPUTE_INT([CUDA_MAJOR], [CUDART_VERSION / 1000], [@%:@include <cuda_runtime_api.h>], [])
   CPPFLAGS=$tasuki_cuda_CPPFLAGS LIBS=$tasuki_cuda_LIBS
   AC_MSG_RESULT([$have_cublaslt])
   AS_IF([test "$have_cublaslt" = yes],
@@ -212,6 +213,7 @@ AS_IF([test "$have_cuda" = yes],
     [TASUKI_NOTE([cublaslt], [no], [without it: products of matrices are computed by the host])])])
 AM_CONDITIONAL([HAVE_CUBLASLT], [test "$have_cublaslt" = yes])
 AC_SUBST([CUBLASLT_LIBS])
+AC_SUBST([CUDA_MAJOR])
 ])
 
 dnl cuDNN is of use with CUDA alone, whose directories may hold it.

@@ -19,6 +19,9 @@
 
 #define WORKSPACE ((size_t)1000)        /* what every product wants */
 
+/* With this the library of that name is loaded, before what wants cuBLASLt is. */
+const char *const fake_cublaslt_stands_in = &fake_cublaslt_name;
+
 #define MAY_FAIL()                                      \
     do {                                                \
         int result_ = fake_planted(__func__);           \

@@ -20,4 +20,7 @@ bool fake_on_gpu(const void *data, size_t bytes);
 /* The RESULT of a line "error CALL RESULT", once its good calls are over; 0: go on. */
 int fake_planted(const char *call);
 
+/* Of the library that has cuBLASLt's name. */
+extern const char fake_cublaslt_name;
+
 #endif
