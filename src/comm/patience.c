@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 
-#define SHORTEST_NAP 20e-6      /* seconds */
-#define WAKE_UP 50e-6           /* what the kernel adds of its own */
+#define SHORTEST_NAP 20e-6      /* seconds; the kernel adds some 50 of its own */
+#define AWAKE 2e-3              /* of a wait on shared cores, where each asking takes long */
 #define LONGEST_NAP 2e-3
 
 void patience_renew(struct patience *patience)
@@ -60,11 +60,11 @@ void patience_pause(struct patience *patience)
 {
     /* A wake-up costs more than sleep saves: stay awake for some milliseconds. On shared cores
      * others go first at each yield, but asking again and again takes time from those that one
-     * waits for: sleep sooner, as soon as a tenth of what was waited already is a nap, so that this
-     * is the most that sleeping can add.
+     * waits for: sleep sooner, a tenth of what was waited already, so that this is about the most
+     * that sleeping can add.
      */
     double nap = patience->waited / 10;
-    bool awake = patience->crowded ? patience->idle < 1000 && nap < SHORTEST_NAP + WAKE_UP
+    bool awake = patience->crowded ? patience->idle < 1000 && patience->waited < AWAKE
                                    : patience->idle < 20000;
 
     if (awake) {
@@ -72,7 +72,6 @@ void patience_pause(struct patience *patience)
         sched_yield();
         return;
     }
-    nap -= WAKE_UP;
     nap = nap < SHORTEST_NAP ? SHORTEST_NAP : nap > LONGEST_NAP ? LONGEST_NAP : nap;
     nanosleep(&(struct timespec){ .tv_nsec = (long)(nap * 1e9) }, NULL);
 }
