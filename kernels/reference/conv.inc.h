@@ -2,30 +2,23 @@
 /* Included by f32.c and f64.c. Convolutions over three spatial axes. A column has a value for each
  * position of an output plane, for one tap of the kernel: what the tap sees of an input plane, zero
  * where it sees none, or a sum for it. So all channels of the other side run along values that lie side
- * by side. Infinite weights make NaN beside the border of an image, too, and none elsewhere.
+ * by side. What is infinite makes NaN of a zero that stands for nothing, too.
  */
 
-static void REAL(add_product)(int64_t n, double factor, const double *restrict x, double *restrict sum)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        sum[i] += factor * x[i];
-}
-
-static void REAL(add_real_product)(int64_t n, double factor, const real *restrict x, double *restrict sum)
+static void REAL(add_product)(int64_t n, double factor, const real *restrict x, double *restrict sum)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
         sum[i] += factor * (double)x[i];
 }
 
-static double REAL(dot_product)(int64_t n, const double *restrict x, const real *restrict y)
+static double REAL(dot_product)(int64_t n, const real *restrict x, const real *restrict y)
 {
     double sum = 0;
 
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < n; i++)
-        sum += x[i] * (double)y[i];
+        sum += (double)x[i] * (double)y[i];
     return sum;
 }
 
@@ -38,7 +31,7 @@ static int64_t REAL(row_in)(const struct window *w, const struct ref_tap *tap, i
 
 /* The column of one plane, of 'volume' positions; zeros where the tap meets nothing. */
 static void REAL(gather)(const struct window *w, const struct ref_tap *tap, const real *x,
-                         int64_t volume, double *column)
+                         int64_t volume, real *column)
 {
     int64_t n = tap->end[2] - tap->first[2], step = w->stride[2], i, j, l;
 
@@ -47,10 +40,10 @@ static void REAL(gather)(const struct window *w, const struct ref_tap *tap, cons
     for (i = tap->first[0]; i < tap->end[0]; i++)
         for (j = tap->first[1]; j < tap->end[1]; j++) {
             const real *from = x + REAL(row_in)(w, tap, i, j);
-            double *to = column + (i * w->out[1] + j) * w->out[2] + tap->first[2];
+            real *to = column + (i * w->out[1] + j) * w->out[2] + tap->first[2];
 
             for (l = 0; l < n; l++)
-                to[l] = (double)from[l * step];
+                to[l] = from[l * step];
         }
 }
 
@@ -85,7 +78,8 @@ static int REAL(run_conv)(const struct kernel *k, const struct kernel_args *args
     int64_t in = REAL(volume)(w->in), out = REAL(volume)(w->out);
     int64_t taps = REAL(volume)(w->kernel), image, o, c, i, n;
     int64_t depth = w->in_channels / w->groups, width = w->out_channels / w->groups;
-    double *column = args->workspace, *sums = column + out;
+    double *sums = (double *)args->workspace + out;
+    real *column = args->workspace;
 
     (void)err;
     for (image = 0; image < w->images; image++, x += w->in_channels * in)
@@ -135,8 +129,8 @@ static int REAL(run_conv_dgrad)(const struct kernel *k, const struct kernel_args
                 for (i = 0; i < out; i++)
                     column[i] = 0;
                 for (o = 0; o < width; o++)
-                    REAL(add_real_product)(out, (double)weight[o * depth * taps],
-                                           dy + (first + o) * out, column);
+                    REAL(add_product)(out, (double)weight[o * depth * taps], dy + (first + o) * out,
+                                      column);
                 REAL(scatter)(w, &k->taps[t], column, sum);
             }
             for (i = 0; i < in; i++)
@@ -155,7 +149,8 @@ static int REAL(run_conv_wgrad)(const struct kernel *k, const struct kernel_args
     int64_t in = REAL(volume)(w->in), out = REAL(volume)(w->out);
     int64_t taps = REAL(volume)(w->kernel), n, o, c, i;
     int64_t depth = w->in_channels / w->groups, width = w->out_channels / w->groups;
-    double *column = args->workspace, *sums = column + out;
+    double *sums = (double *)args->workspace + out;
+    real *column = args->workspace;
 
     (void)err;
     for (c = 0; c < w->in_channels; c++) {

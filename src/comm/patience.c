@@ -9,7 +9,6 @@
 #include "base/err.h"
 
 #define SHORTEST_NAP 20e-6      /* seconds; the kernel adds some 50 of its own */
-#define AWAKE 2e-3              /* of a wait on shared cores, where each asking takes long */
 #define LONGEST_NAP 2e-3
 
 void patience_renew(struct patience *patience)
@@ -60,14 +59,13 @@ void patience_pause(struct patience *patience)
 {
     /* A wake-up costs more than sleep saves: stay awake for some milliseconds. On shared cores
      * others go first at each yield, but asking again and again takes time from those that one
-     * waits for: sleep sooner, a tenth of what was waited already, so that this is about the most
-     * that sleeping can add.
+     * waits for: sleep sooner, a tenth of what was waited already, so that this is the most that
+     * sleeping can add.
      */
+    unsigned awake = patience->crowded ? 1000 : 20000;
     double nap = patience->waited / 10;
-    bool awake = patience->crowded ? patience->idle < 1000 && patience->waited < AWAKE
-                                   : patience->idle < 20000;
 
-    if (awake) {
+    if (patience->idle < awake) {
         patience->idle++;
         sched_yield();
         return;
