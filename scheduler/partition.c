@@ -138,6 +138,7 @@ static struct search *search_with(struct table *table, const struct cluster *clu
             slow = dmax(slow, (double)threads[p] / cluster->places[p].cores);
     free(threads);
     s->slow = slow;
+    s->limit = INFINITY;
     return s;
 }
 

@@ -226,6 +226,7 @@ struct search {
     /* Exact over estimated bytes, as found so far; and of what is faster and does not fit, 0: none. */
     double factor_fixed, factor_moving, short_fixed, short_moving;
     double memory;          /* limit in place of all others, where > 0 */
+    double limit;           /* INFINITY, or seconds from which on it does not matter what is exact */
     int versions;           /* of the weights, see request_versions() */
     bool zero;              /* state is sharded */
     double unsharded;       /* seconds of the best found without that; 0: none fits, or pinned */

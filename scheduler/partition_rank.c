@@ -61,7 +61,7 @@ static double forecast(struct search *s, struct plan *plan, bool exact, struct e
 
     s->effort += replicas_of(plan, s->cluster) * (double)(EFFORT + (exact ? all : a + b));
     if (exact)
-        return simulate_seconds(plan, s->cost, s->cluster, err);
+        return simulate_within(s->limit * (1 + SAME), plan, s->cost, s->cluster, err);
     plan->micro_batches = a;
     short_one = simulate_seconds(plan, s->cost, s->cluster, err);
     plan->micro_batches = b;
@@ -180,7 +180,8 @@ int search_evaluate(struct search *s, struct candidate *c, bool exact, struct er
     plan_free(plan);
     if (c->seconds < 0)
         return -1;
-    keep_simulated(s, c, exact, s->effort - effort);
+    if (isfinite(c->seconds) || isinf(s->limit))
+        keep_simulated(s, c, exact, s->effort - effort);
     return 0;
 }
 

@@ -28,6 +28,13 @@ struct walk {
     bool failed;
 };
 
+/* Behind one that is not far are all that take longer. */
+static void limit_to(struct search *s, const struct candidate *last)
+{
+    if (!last->far)
+        s->limit = last->seconds;
+}
+
 /* Keep the best. */
 static void keep(struct search *s, const struct candidate *c)
 {
@@ -38,6 +45,7 @@ static void keep(struct search *s, const struct candidate *c)
     search_sort(s);
     while (s->n_found > MOST_KEPT)
         candidate_free(s->found[--s->n_found]);
+    limit_to(s, s->found[MOST_KEPT - 1]);
 }
 
 static void take(struct walk *w, struct candidate *c)
@@ -307,6 +315,7 @@ int partition_small(struct search *search, long most, long *count, struct err *e
     if (w.count <= most) {
         w.add = true;
         walk_all(&w);
+        search->limit = INFINITY;
         search_sort(search);
     }
     walk_clear(&w);

@@ -355,6 +355,10 @@ static int sim_run(struct sim *sim, struct err *err)
             sim->seconds = sim->once ? steady_seconds(sim) : sim->now;
             return deadlock(sim, err);
         }
+        if (now > sim->limit && !sim->once) {
+            sim->seconds = INFINITY;
+            return 0;
+        }
         sim->now = now;
         while (timers_first(&sim->timers) <= now) {
             int id = timers_take(&sim->timers);
@@ -482,7 +486,7 @@ struct simulation *simulate(const struct plan *plan, const struct cost *cost,
                             const struct cluster *cluster,
                             const struct simulated_jitter *jitter, struct err *err)
 {
-    struct sim *sim = sim_new(plan, cost, cluster, true, err);
+    struct sim *sim = sim_new(plan, cost, cluster, true, INFINITY, err);
     struct simulation *result;
 
     if (sim && jitter) {
@@ -509,22 +513,28 @@ struct simulation *simulate(const struct plan *plan, const struct cost *cost,
     return result;
 }
 
-double simulate_seconds(const struct plan *plan, const struct cost *cost,
-                        const struct cluster *cluster, struct err *err)
+double simulate_within(double limit, const struct plan *plan, const struct cost *cost,
+                       const struct cluster *cluster, struct err *err)
 {
-    struct sim *sim = sim_new(plan, cost, cluster, false, err);
+    struct sim *sim = sim_new(plan, cost, cluster, false, limit, err);
     double seconds = -1;
 
-    if (sim && sim_run(sim, err) == 0)
+    if (sim && (isinf(sim->seconds) || sim_run(sim, err) == 0))
         seconds = sim->seconds;
     sim_free(sim);
     return seconds;
 }
 
+double simulate_seconds(const struct plan *plan, const struct cost *cost,
+                        const struct cluster *cluster, struct err *err)
+{
+    return simulate_within(INFINITY, plan, cost, cluster, err);
+}
+
 int simulate_forecast(struct plan *plan, const struct cost *cost, const struct cluster *cluster,
                       struct err *err)
 {
-    struct sim *sim = sim_new(plan, cost, cluster, false, err);
+    struct sim *sim = sim_new(plan, cost, cluster, false, INFINITY, err);
     int bad = sim ? sim_run(sim, err) : -1;
 
     for (int i = 0; i < plan->n_stages; i++)

@@ -63,6 +63,11 @@ struct simulation *simulate(const struct plan *plan, const struct cost *cost,
 /* The same for the iteration time alone; -1 with 'err' set on failure. */
 double simulate_seconds(const struct plan *plan, const struct cost *cost,
                         const struct cluster *cluster, struct err *err);
+/* INFINITY where that is more than 'limit', but for the rounding of sums, which takes less time to
+ * find out.
+ */
+double simulate_within(double limit, const struct plan *plan, const struct cost *cost,
+                       const struct cluster *cluster, struct err *err);
 /* Parts of the cluster with as many pipelines each, of which one stands for all in these; 1: nothing
  * is alike. Each has as many devices as the first, next to each other.
  */

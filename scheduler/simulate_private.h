@@ -121,6 +121,7 @@ struct sim {
     const struct plan *plan;
     const struct cost *cost;
     const struct cluster *cluster;
+    struct arena *arena;        /* of what does not grow */
     bool record;
     int shift, copies;          /* devices of each part, and how many of them go like the first:
                                  * simulate_copies() */
@@ -132,12 +133,11 @@ struct sim {
     struct schedule *schedule;  /* that is run: all iterations */
     struct schedule *once;      /* one of them; NULL where there is one */
     bool measured;              /* a worker is in the one that is; before that nothing is kept */
-    double seconds;             /* of an iteration */
+    double seconds;             /* of an iteration; INFINITY: more than the limit */
+    double limit;
     int n_workers, n_channels, n_groups, n_flows;
     struct worker *workers;
     struct channel *channels;
-    int n_orders;
-    int **orders;               /* of the channels */
     struct group *groups;       /* one for each stage, then of shared parameters */
     struct flow *flows;
     struct id_list idle_flows;  /* to be used again */
@@ -152,18 +152,18 @@ struct sim {
     struct simulated_event *events;
 };
 
-/* What is recorded is all, else pipelines that are alike are left out. */
+/* What is recorded is all, else pipelines that are alike are left out. 'limit': of seconds. */
 struct sim *sim_new(const struct plan *plan, const struct cost *cost,
-                    const struct cluster *cluster, bool record, struct err *err);
+                    const struct cluster *cluster, bool record, double limit, struct err *err);
 void sim_free(struct sim *sim);
 /* The part of a worker that runs a stage. */
 struct part *part_of(const struct sim *sim, int worker, int stage);
-void id_list_grow(struct id_list *list);
+void id_list_grow(struct sim *sim, struct id_list *list);
 
-static inline void id_add(struct id_list *list, int id)
+static inline void id_add(struct sim *sim, struct id_list *list, int id)
 {
     if (list->n == list->room)
-        id_list_grow(list);
+        id_list_grow(sim, list);
     list->items[list->n++] = id;
 }
 

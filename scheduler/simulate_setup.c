@@ -4,13 +4,19 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/simulate_private.h"
 
-void id_list_grow(struct id_list *list)
+void id_list_grow(struct sim *sim, struct id_list *list)
 {
+    int *items;
+
     list->room = 2 * list->room + 2;
-    list->items = mem_resize(list->items, (size_t)list->room, sizeof(*list->items));
+    items = arena_alloc(sim->arena, (size_t)list->room, sizeof(*items));
+    if (list->n)
+        memcpy(items, list->items, (size_t)list->n * sizeof(*items));
+    list->items = items;
 }
 
 static void route_fill(const struct cluster *cluster, int a, int b, struct route *route)
@@ -80,12 +86,13 @@ static int add_worker(struct sim *sim, int pipeline, int l, int replica, struct 
     w->node = cluster_core_place(sim->cluster, device);
     w->threads = sim->cluster->devices[device].cores;
     w->n_parts = list->n_chunks;
-    w->parts = mem_new((size_t)list->n_chunks, sizeof(*w->parts));
+    w->parts = arena_alloc(sim->arena, (size_t)list->n_chunks, sizeof(*w->parts));
     for (int c = 0; c < list->n_chunks; c++)
         add_part(sim, w, c, list->stages[c]);
     for (int c = 0; c < list->n_chunks; c++)
         for (int g = 0; g < 2; g++)
-            w->parts[c].arrived[g] = mem_new((size_t)sim->schedule->micro_batches, sizeof(int));
+            w->parts[c].arrived[g] = arena_alloc(sim->arena, (size_t)sim->schedule->micro_batches,
+                                                 sizeof(int));
     return 0;
 }
 
@@ -98,9 +105,9 @@ static int add_workers(struct sim *sim, struct err *err)
             for (int i = 0; i < sim->plan->stages[schedule->lists[l].stages[0]].replicas; i++)
                 if (add_worker(sim, p, l, i, err))
                     return -1;
-    sim->checks = mem_new((size_t)sim->n_workers, sizeof(*sim->checks));
+    sim->checks = arena_alloc(sim->arena, (size_t)sim->n_workers, sizeof(*sim->checks));
     for (int i = 0; i < sim->n_workers; i++) {
-        id_add(&sim->node_workers[sim->workers[i].node], i);
+        id_add(sim, &sim->node_workers[sim->workers[i].node], i);
         worker_check(sim, i);
     }
     return 0;
@@ -109,9 +116,7 @@ static int add_workers(struct sim *sim, struct err *err)
 /* All replicas of a stage send by one list. */
 static int *new_order(struct sim *sim)
 {
-    int **order = mem_push((void **)&sim->orders, &sim->n_orders, sizeof(*order));
-
-    return *order = mem_new((size_t)sim->schedule->micro_batches, sizeof(**order));
+    return arena_alloc(sim->arena, (size_t)sim->schedule->micro_batches, sizeof(int));
 }
 
 /* 'from' and 'to' are the workers that run both stages of the edge. */
@@ -131,8 +136,8 @@ static void add_channel(struct sim *sim, const struct traffic *t, int from, int 
     route_fill(sim->cluster, sim->workers[c->from].device, sim->workers[c->to].device,
                &c->route);
     c->order = order;
-    id_add(&part_of(sim, c->from, c->from_stage)->out[gradient], id);
-    id_add(&part_of(sim, c->to, c->to_stage)->in[gradient], id);
+    id_add(sim, &part_of(sim, c->from, c->from_stage)->out[gradient], id);
+    id_add(sim, &part_of(sim, c->to, c->to_stage)->in[gradient], id);
 }
 
 /* Channels between the replicas that own samples in common. What does not depend on the
@@ -215,8 +220,10 @@ static void add_way(const struct sim *sim, struct group *g, enum allreduce kind,
         const struct allreduce_phase *from = &way.phases[p];
         struct group_phase *phase = &to->phases[p];
 
-        *phase = (struct group_phase){ from->n, mem_new((size_t)from->n, sizeof(*phase->hops)),
-                                       from->latency, from->share };
+        phase->n = from->n;
+        phase->hops = arena_alloc(sim->arena, (size_t)from->n, sizeof(*phase->hops));
+        phase->latency = from->latency;
+        phase->share = from->share;
         for (int h = 0; h < from->n; h++) {
             const struct allreduce_hop *hop = &from->hops[h];
 
@@ -237,7 +244,7 @@ static bool is_sharded(const struct sim *sim, const struct group *g)
 
 static void group_ways(struct sim *sim, struct group *g)
 {
-    int *devices = mem_new((size_t)g->workers.n, sizeof(*devices));
+    int *devices = arena_alloc(sim->arena, (size_t)g->workers.n, sizeof(*devices));
     struct allreduce_group group = { g->workers.n, devices, sim->copies, sim->shift };
 
     sort_workers(sim, g);
@@ -246,7 +253,6 @@ static void group_ways(struct sim *sim, struct group *g)
     for (int k = 0; k < ALLREDUCE_KINDS && group_size(sim, g) > 1; k++)
         if (allreduce_allowed(sim->cluster, (enum allreduce)k, is_sharded(sim, g)))
             add_way(sim, g, (enum allreduce)k, &group);
-    free(devices);
 }
 
 /* Of so many pieces at most. */
@@ -255,7 +261,7 @@ static struct group *add_group(struct sim *sim, bool shared, int most)
     struct group *g = mem_push((void **)&sim->groups, &sim->n_groups, sizeof(*g));
 
     g->shared = shared;
-    g->bytes = mem_new((size_t)most, sizeof(*g->bytes));
+    g->bytes = arena_alloc(sim->arena, (size_t)most, sizeof(*g->bytes));
     return g;
 }
 
@@ -268,7 +274,7 @@ static void fill_pieces(const struct sim *sim, struct group *g)
     for (int i = 0; i < blocks->n; i++)
         all += sim->cost->blocks[blocks->items[i]].parameters;
     limit = stage_bucket_bytes(stage_gradient_bytes(sim->cost, all));
-    g->ready = mem_new((size_t)blocks->n + 1, sizeof(*g->ready));
+    g->ready = arena_alloc(sim->arena, (size_t)blocks->n + 1, sizeof(*g->ready));
     for (int i = 0, last = 0; i < blocks->n; i++) {
         const struct cost_block *b = &sim->cost->blocks[blocks->items[blocks->n - 1 - i]];
         double bytes = stage_gradient_bytes(sim->cost, b->parameters);
@@ -288,19 +294,19 @@ static void fill_pieces(const struct sim *sim, struct group *g)
 }
 
 /* A worker may have several stages that share a parameter. */
-static void add_member(struct group *g, int worker)
+static void add_member(struct sim *sim, struct group *g, int worker)
 {
     for (int i = 0; g->shared && i < g->workers.n; i++)
         if (g->workers.items[i] == worker)
             return;
-    id_add(&g->workers, worker);
+    id_add(sim, &g->workers, worker);
 }
 
 static void add_members(struct sim *sim, struct group *g, int stage)
 {
     for (int p = 0; p < sim->plan->pipelines / sim->copies; p++)
         for (int i = 0; i < sim->plan->stages[stage].replicas; i++)
-            add_member(g, plan_worker(sim->plan, p, stage, i));
+            add_member(sim, g, plan_worker(sim->plan, p, stage, i));
 }
 
 static void add_stage_group(struct sim *sim, int s)
@@ -332,13 +338,12 @@ static void add_shared_group(struct sim *sim, const struct cost_shared *shared, 
 
 static void add_groups(struct sim *sim)
 {
-    bool *seen = mem_new((size_t)sim->plan->n_stages, sizeof(*seen));
+    bool *seen = arena_alloc(sim->arena, (size_t)sim->plan->n_stages, sizeof(*seen));
 
     for (int s = 0; s < sim->plan->n_stages; s++)
         add_stage_group(sim, s);
     for (int i = 0; i < sim->cost->n_shared; i++)
         add_shared_group(sim, &sim->cost->shared[i], seen);
-    free(seen);
 }
 
 /* ZeRO-1: of each reduction, a ring, the first half is left, and each worker steps its share. What
@@ -374,10 +379,29 @@ static void unroll(struct sim *sim)
     sim->schedule = schedule_unroll(sim->once, SIM_ITERATIONS, true);
 }
 
+/* What a worker computes of an iteration, and no more, takes so many seconds. */
+static double least_seconds(const struct sim *sim)
+{
+    const struct schedule *schedule = sim->once ? sim->once : sim->schedule;
+    double most = 0;
+
+    for (int i = 0; i < sim->n_workers; i++) {
+        double seconds = 0;
+
+        for (int c = 0; c < sim->workers[i].n_parts; c++) {
+            const struct stage_seconds *cost = &sim->workers[i].parts[c].cost;
+
+            seconds += cost->forward + cost->dgrad + cost->wgrad;
+        }
+        most = dmax(most, seconds);
+    }
+    return (double)schedule->micro_batches * most;
+}
+
 static int sim_fill(struct sim *sim, const struct traffic_list *traffic, struct err *err)
 {
     const struct plan *plan = sim->plan;
-    struct schedule_edge *edges = mem_new((size_t)traffic->n, sizeof(*edges));
+    struct schedule_edge *edges = arena_alloc(sim->arena, (size_t)traffic->n, sizeof(*edges));
     int rc = 0;
 
     traffic_edges(sim->cost, traffic, edges);
@@ -385,6 +409,10 @@ static int sim_fill(struct sim *sim, const struct traffic_list *traffic, struct 
     unroll(sim);
     if (!sim->schedule || add_workers(sim, err))
         rc = -1;
+    if (rc == 0 && sim->limit < INFINITY && least_seconds(sim) > sim->limit) {
+        sim->seconds = INFINITY;
+        return 0;
+    }
     for (int p = 0; p < plan->pipelines / sim->copies && rc == 0; p++)
         for (int i = 0; i < traffic->n; i++)
             add_pairs(sim, &traffic->items[i], edges[i].gradient, p);
@@ -393,33 +421,32 @@ static int sim_fill(struct sim *sim, const struct traffic_list *traffic, struct 
     for (int g = 0; rc == 0 && g < sim->n_groups; g++)
         if (is_sharded(sim, &sim->groups[g]))
             shard_group(sim, &sim->groups[g]);
-    free(edges);
     return rc;
 }
 
 struct sim *sim_new(const struct plan *plan, const struct cost *cost,
-                    const struct cluster *cluster, bool record, struct err *err)
+                    const struct cluster *cluster, bool record, double limit, struct err *err)
 {
     struct sim *sim = mem_new(1, sizeof(*sim));
     struct traffic_list *traffic;
     int rc;
 
     *sim = (struct sim){ .plan = plan, .cost = cost, .cluster = cluster, .record = record,
-                         .timers.taken = -1 };
+                         .limit = limit, .timers.taken = -1, .arena = arena_new() };
     sim->copies = record ? 1 : simulate_copies(plan, cluster);
     sim->shift = cluster->n_devices / sim->copies;
-    sim->blocks = mem_new((size_t)plan->n_stages, sizeof(*sim->blocks));
+    sim->blocks = arena_alloc(sim->arena, (size_t)plan->n_stages, sizeof(*sim->blocks));
     sim->moved = mem_new(2 * (size_t)cluster->n_places, sizeof(*sim->moved));
-    sim->wires = mem_new(2 * (size_t)cluster->n_places, sizeof(*sim->wires));
-    sim->node_workers = mem_new((size_t)cluster->n_places, sizeof(*sim->node_workers));
-    sim->node_threads = mem_new((size_t)cluster->n_places, sizeof(*sim->node_threads));
+    sim->wires = arena_alloc(sim->arena, 2 * (size_t)cluster->n_places, sizeof(*sim->wires));
+    sim->node_workers = arena_alloc(sim->arena, (size_t)cluster->n_places, sizeof(*sim->node_workers));
+    sim->node_threads = arena_alloc(sim->arena, (size_t)cluster->n_places, sizeof(*sim->node_threads));
     sim->stage = stage_of_blocks(plan, cost, err);
     if (!sim->stage) {
         sim_free(sim);
         return NULL;
     }
     for (int b = 0; b < cost->n_blocks; b++)
-        id_add(&sim->blocks[sim->stage[b]], b);
+        id_add(sim, &sim->blocks[sim->stage[b]], b);
     traffic = traffic_new(cost, sim->stage);
     rc = sim_fill(sim, traffic, err);
     traffic_free(traffic);
@@ -429,65 +456,19 @@ struct sim *sim_new(const struct plan *plan, const struct cost *cost,
     return NULL;
 }
 
-static void free_worker(struct worker *w)
-{
-    for (int c = 0; c < w->n_parts; c++) {
-        for (int g = 0; g < 2; g++) {
-            free(w->parts[c].in[g].items);
-            free(w->parts[c].out[g].items);
-            free(w->parts[c].arrived[g]);
-        }
-    }
-    free(w->parts);
-}
-
-static void free_lists(struct id_list *lists, int n)
-{
-    for (int i = 0; i < n; i++)
-        free(lists[i].items);
-    free(lists);
-}
-
-static void free_ways(struct group *g)
-{
-    for (int w = 0; w < g->n_ways; w++)
-        for (int p = 0; p < g->ways[w].n_phases; p++)
-            free(g->ways[w].phases[p].hops);
-}
-
 void sim_free(struct sim *sim)
 {
     if (!sim)
         return;
-    for (int i = 0; i < sim->n_workers; i++)
-        free_worker(&sim->workers[i]);
-    for (int i = 0; i < sim->n_orders; i++)
-        free(sim->orders[i]);
-    free(sim->orders);
-    for (int i = 0; i < sim->n_groups; i++) {
-        free(sim->groups[i].workers.items);
-        free(sim->groups[i].bytes);
-        free(sim->groups[i].ready);
-        free_ways(&sim->groups[i]);
-    }
-    for (int s = 0; s < sim->plan->n_stages; s++)
-        free(sim->blocks[s].items);
+    arena_free(sim->arena);
     schedule_free(sim->schedule);
     schedule_free(sim->once);
-    free(sim->blocks);
     free(sim->workers);
     free(sim->channels);
     free(sim->groups);
     free(sim->flows);
-    for (int w = 0; w < 2 * sim->cluster->n_places; w++)
-        free(sim->wires[w].flows.items);
-    free(sim->wires);
-    free_lists(sim->node_workers, sim->cluster->n_places);
-    free(sim->idle_flows.items);
-    free(sim->checks);
     timers_clear(&sim->timers);
     free(sim->moved);
-    free(sim->node_threads);
     free(sim->stage);
     free(sim->events);
     free(sim);

@@ -219,7 +219,7 @@ static void flow_move(struct sim *sim, int id)
     flow->moving = true;
     flow->since = sim->now;
     for (int i = 0; i < flow->route->n; i++) {
-        id_add(&sim->wires[flow->route->wires[i]].flows, id);
+        id_add(sim, &sim->wires[flow->route->wires[i]].flows, id);
         share_wire(sim, flow->route->wires[i]);
     }
     flow_pace(sim, id);
@@ -293,7 +293,7 @@ void flow_timer(struct sim *sim, int id)
     flow = sim->flows[id];
     if (flow.moving)
         leave_wires(sim, id);
-    id_add(&sim->idle_flows, id);
+    id_add(sim, &sim->idle_flows, id);
     arrived(sim, &flow);
     if (flow.channel >= 0)
         channel_start(sim, flow.channel);

@@ -434,27 +434,27 @@ static bool larger(const struct cost *cost, const double *a, const double *b)
     return a[cost->n_sizes - 1] > b[cost->n_sizes - 1];
 }
 
+/* Values lie in the list's arrays one behind the other. */
 static void add_crossing(struct traffic_list *list, const struct cost *cost,
                          const struct crossing *c)
 {
     struct traffic *t = list->n ? &list->items[list->n - 1] : NULL;
     struct cost_edge *e = &cost->edges[c->edge];
-    int n;
 
     if (!t || t->from != c->from || t->to != c->to) {
-        t = mem_push((void **)&list->items, &list->n, sizeof(*t));
-        t->from = c->from;
-        t->to = c->to;
+        struct traffic *next = &list->items[list->n++];
+
+        *next = (struct traffic){ c->from, c->to, 0, t ? t->values + t->n_values : list->values,
+                                  t ? t->gradient_bytes + t->n_values : list->gradient_bytes };
+        t = next;
     }
     if (t->n_values && cost_same_value(t->values[t->n_values - 1], e)) {
         if (larger(cost, e->gradient_bytes, t->gradient_bytes[t->n_values - 1]))
             t->gradient_bytes[t->n_values - 1] = e->gradient_bytes;
         return;
     }
-    n = t->n_values;
-    *(const struct cost_edge **)mem_push((void **)&t->values, &n, sizeof(*t->values)) = e;
-    *(double **)mem_push((void **)&t->gradient_bytes, &t->n_values,
-                         sizeof(*t->gradient_bytes)) = e->gradient_bytes;
+    t->values[t->n_values] = e;
+    t->gradient_bytes[t->n_values++] = e->gradient_bytes;
 }
 
 struct traffic_list *traffic_new(const struct cost *cost, const int *stage)
@@ -470,6 +470,9 @@ struct traffic_list *traffic_new(const struct cost *cost, const int *stage)
             crossings[n++] = (struct crossing){ from, to, i };
     }
     qsort(crossings, n, sizeof(*crossings), by_stages);
+    list->items = mem_new(n, sizeof(*list->items));
+    list->values = mem_new(n, sizeof(*list->values));
+    list->gradient_bytes = mem_new(n, sizeof(*list->gradient_bytes));
     for (size_t i = 0; i < n; i++)
         add_crossing(list, cost, &crossings[i]);
     free(crossings);
@@ -480,11 +483,9 @@ void traffic_free(struct traffic_list *list)
 {
     if (!list)
         return;
-    for (int i = 0; i < list->n; i++) {
-        free(list->items[i].values);
-        free(list->items[i].gradient_bytes);
-    }
     free(list->items);
+    free(list->values);
+    free(list->gradient_bytes);
     free(list);
 }
 

@@ -120,6 +120,8 @@ struct traffic {
 struct traffic_list {
     int n;
     struct traffic *items;              /* sorted by (from, to) */
+    const struct cost_edge **values;    /* of all items */
+    double **gradient_bytes;
 };
 
 /* 'stage[b]' for each block, not decreasing along edges. */

@@ -636,6 +636,55 @@ static void pipelines_that_are_alike_take_as_long_as_one(void **state)
     assert_in_range(in_groups, 5, 79);
 }
 
+/* Whatever the schedule: what takes no longer than the limit takes what it takes without one. */
+static void a_limit_hides_what_takes_longer_alone(void **state)
+{
+    int schedules[SCHEDULE_KINDS] = { 0 };
+
+    (void)state;
+    for (unsigned seed = 1; seed <= 150; seed++) {
+        enum schedule_kind kind = (enum schedule_kind)(seed % SCHEDULE_KINDS);
+        int chunks = schedule_chunks(kind, 2), cuts[] = { 0, 1, 3, 4, 6 };
+        int replicas[] = { 1, 1, 1, 1 }, n = 2 * chunks;
+        enum plan_recompute again[] = { PLAN_RECOMPUTE_NONE, PLAN_RECOMPUTE_FULL,
+                                        PLAN_RECOMPUTE_SELECTIVE, PLAN_RECOMPUTE_NONE };
+        struct cost *cost = random_cost(6, seed);
+        struct cluster *cluster =
+            cluster_open("tree:2x4,inside=1e8,across=1e7,latency=1e-6,memory=1e30", NULL);
+        struct plan_request request = { .global_batch = 32 };
+        struct candidate c = { .pipelines = seed / 16 % 2 ? 2 : 1, .n_stages = n, .cuts = cuts,
+                               .replicas = replicas, .micro_batches = seed % 2 ? 4 : 2,
+                               .schedule = kind, .chunks = chunks, .zero = seed / 8 % 2,
+                               .again = again };
+        struct plan *plan;
+        double all;
+
+        cuts[n] = 6;
+        c.micro_batch = 32 / c.pipelines / c.micro_batches;
+        for (int s = 0; s < n && seed % 3 == 0; s++)
+            replicas[s] = 2;
+        cluster->sum_overlap = seed % 5 ? 1 : 0.5;
+        cluster->send_overlap = seed % 7 ? 1 : 0.5;
+        plan = place(cost, cluster, &request, &c);
+        all = simulate_seconds(plan, cost, cluster, NULL);
+        assert_true(all > 0);
+        assert_true(simulate_within(all * (1 + CLOSE), plan, cost, cluster, NULL) == all);
+        assert_true(simulate_within(2 * all, plan, cost, cluster, NULL) == all);
+        if (schedules[kind]++ == 0)     /* an iteration of several is not cut short */
+            assert_true(simulate_within(all / 1e3, plan, cost, cluster, NULL) == INFINITY);
+        for (int tenths = 1; tenths < 10; tenths++) {
+            double seconds = simulate_within(tenths * all / 10, plan, cost, cluster, NULL);
+
+            assert_true(seconds == INFINITY || (seconds == all && kind == SCHEDULE_2BW));
+        }
+        plan_free(plan);
+        cluster_free(cluster);
+        cost_free(cost);
+    }
+    for (int k = 0; k < SCHEDULE_KINDS; k++)
+        assert_true(schedules[k] > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -663,6 +712,7 @@ int main(void)
         cmocka_unit_test(events_of_an_unflushed_pipeline_are_those_of_one_iteration),
         cmocka_unit_test(random_plans_come_to_an_end),
         cmocka_unit_test(pipelines_that_are_alike_take_as_long_as_one),
+        cmocka_unit_test(a_limit_hides_what_takes_longer_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
