@@ -416,7 +416,7 @@ bool places_offer(const struct places *places, int device);
 /* 'change': 1, or -1 to give it back. */
 void places_take(struct places *places, int device, int change);
 
-/* Every plan of these, simulated in full; what fits is added to 'found', sorted:
+/* Every plan of these, simulated as far as it may be kept; the best that fit are added to 'found', sorted:
  * - pipelines, micro-batch sizes and counts: as search_new() has them;
  * - stages: every way to part the blocks into a row of sets, none empty, so that no block is
  *   before one that it reads;
@@ -472,7 +472,7 @@ double partition_closed(struct search *search, struct candidate *c);
 double chunks_closed(struct search *search, const struct candidate *c);
 
 /* Fill in 'seconds': of all micro-batches where 'exact' or where there are few, else foreseen
- * from some; INFINITY where it does not fit. -1 on an error.
+ * from some; INFINITY where it does not fit, or takes longer than the search's limit. -1 on an error.
  */
 int search_evaluate(struct search *search, struct candidate *c, bool exact, struct err *err);
 /* What was simulated. */

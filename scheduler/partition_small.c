@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Small problems: every plan there is, simulated in full. */
+/* Small problems: every plan there is is simulated, as far as it may be kept. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

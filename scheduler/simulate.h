@@ -63,8 +63,8 @@ struct simulation *simulate(const struct plan *plan, const struct cost *cost,
 /* The same for the iteration time alone; -1 with 'err' set on failure. */
 double simulate_seconds(const struct plan *plan, const struct cost *cost,
                         const struct cluster *cluster, struct err *err);
-/* INFINITY where that is more than 'limit', but for the rounding of sums, which takes less time to
- * find out.
+/* INFINITY where that is seen to be more than 'limit', but for the rounding of sums: less is simulated
+ * then. Of a schedule that is not flushed only what its workers compute is looked at.
  */
 double simulate_within(double limit, const struct plan *plan, const struct cost *cost,
                        const struct cluster *cluster, struct err *err);

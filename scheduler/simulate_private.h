@@ -121,7 +121,7 @@ struct sim {
     const struct plan *plan;
     const struct cost *cost;
     const struct cluster *cluster;
-    struct arena *arena;        /* of what does not grow */
+    struct arena *arena;        /* of lists, and of arrays of one size */
     bool record;
     int shift, copies;          /* devices of each part, and how many of them go like the first:
                                  * simulate_copies() */
