@@ -409,7 +409,7 @@ static int sim_fill(struct sim *sim, const struct traffic_list *traffic, struct 
     unroll(sim);
     if (!sim->schedule || add_workers(sim, err))
         rc = -1;
-    if (rc == 0 && sim->limit < INFINITY && least_seconds(sim) > sim->limit) {
+    if (rc == 0 && least_seconds(sim) > sim->limit) {
         sim->seconds = INFINITY;
         return 0;
     }

@@ -144,7 +144,6 @@ static void clear(struct problem *p)
 
 static void try_one(struct search *s, struct candidate *c, double *seconds)
 {
-    s->limit = *seconds;
     assert_int_equal(search_evaluate(s, c, true, NULL), 0);
     *seconds = fmin(*seconds, c->seconds);
 }
