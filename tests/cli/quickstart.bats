@@ -92,3 +92,35 @@ demo() {
     echo "$output"
     [ "$output" = "$(printf '%s\n' "$PWD/all" "$PWD/checked --one" "$PWD/checked")" ]
 }
+
+@test "a check says what its failed tests said, after all else" {
+    cd "$BATS_TEST_TMPDIR"
+    mkdir -p tests/unit
+    printf 'ok 1 - before\nnot ok 2 - one\n# 3, not 2\nok 3 - after\nnot ok 4 - three # TODO later\n' >tests/unit/a.log
+    printf ':test-result: PASS\n:test-result: FAIL\n' >tests/unit/a.trs
+    { echo "not ok 1 - long" && seq -f 'line %g' 100; } >tests/long.log
+    printf 'Segmentation fault\n' >tests/crash.log
+    printf 'not ok 1 - of another day\n' >tests/old.log
+    printf ':test-result: FAIL\n' | tee tests/long.trs >tests/old.trs
+    touch -d '1 hour ago' tests/old.trs
+    printf ':test-result: ERROR\n' >tests/crash.trs
+    printf '# FAIL:  2\n# ERROR: 1\n' >check.log
+    touch -d '1 minute ago' check.began
+    echo 'failed, 1 s' >check.result
+    run sh -euc '
+        eval "$(sed -n "/^count() {/,/^}/p; /^failures() {/,/^}/p; /^explain() {/,/^}/p; /^report() {/,/^}/p" "$1")"
+        say() { :; }
+        build=. passed=0 failed=0 skipped=0
+        report check
+        echo "$failed"
+        sort failures' sh "$quickstart"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *$'\ncheck: failed, 1 s\n3\n'* ]]
+    [ "$(grep -c 'log:$' failures)" -eq 3 ]
+    sed -n '/a.log/,/:$/p' failures | grep -qx '    # 3, not 2'
+    grep -qx '    Segmentation fault' failures
+    [ "$(grep -c 'line' failures)" -eq 41 ]
+    grep -qx '    line 100' failures
+    ! grep -q 'before\|after\|three\|another' failures || false
+}
