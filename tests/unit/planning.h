@@ -20,17 +20,6 @@ static inline struct cluster *open_cluster(const char *spec)
     return cluster;
 }
 
-/* How many of 'n' random problems a test tries: TASUKI_TEST_PROBLEMS in a hundred, where it is slow,
- * or all are tried by another build.
- */
-static inline unsigned some_of(unsigned n)
-{
-    const char *share = getenv("TASUKI_TEST_PROBLEMS");
-    unsigned some = share ? n * (unsigned)atoi(share) / 100 : n;
-
-    return some > 0 ? some : 1;
-}
-
 static inline unsigned next_random(unsigned *state)
 {
     *state = *state * 1664525u + 1013904223u;

@@ -121,7 +121,7 @@ static void healthy_siblings_have_no_findings(void **state)
     static const unsigned none[NODES];
 
     (void)state;
-    for (int round = 0; round < 4; round++) {
+    for (unsigned round = 0; round < some_of(4); round++) {
         struct ward ward = open_ward(none);
         struct findings *findings = examine(&ward);
         char *text = findings_text(findings);
@@ -169,11 +169,11 @@ static bool fits(unsigned planted, int fault)
 
 static void faults_drawn_at_random_are_found_and_no_others(void **state)
 {
-    int n_planted = 0;
+    int n_planted = 0, rounds = (int)some_of(ROUNDS);
     unsigned kinds = 0;
 
     (void)state;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         unsigned planted[NODES] = { 0 };
         struct findings *findings;
         struct ward ward;
@@ -193,8 +193,8 @@ static void faults_drawn_at_random_are_found_and_no_others(void **state)
         findings_free(findings);
         close_ward(&ward);
     }
-    printf("# %d faults in %d rounds\n", n_planted, ROUNDS);
-    assert_int_equal(kinds, (1u << FAULTS) - 1);
+    printf("# %d faults in %d rounds\n", n_planted, rounds);
+    assert_true(kinds == (1u << FAULTS) - 1 || rounds < ROUNDS);
 }
 
 static void the_report_has_evidence_advice_and_whom_to_exclude(void **state)

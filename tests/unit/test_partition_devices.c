@@ -74,13 +74,13 @@ static int stages_found(const struct cost *cost, const struct cluster *cluster,
 /* As it was, though the search would not have kept it. */
 static void what_was_tried_is_found_again(void **state)
 {
-    int blocks[] = { 16 }, replicas[] = { 2 };
+    int blocks[] = { 8 }, replicas[] = { 2 };
     struct plan_shape tried = { .pipelines = 1, .stages = 1, .devices = 2, .micro_batches = 2,
                                 .schedule = schedule_find("1f1b"), .blocks = blocks,
                                 .replicas = replicas };
     struct plan_request request = { .global_batch = 8, .tried = &tried, .n_tried = 1, .doubt = 1e3 };
     struct cluster *cluster = open_cluster("flat:4,bandwidth=1e3,latency=0,memory=1e30");
-    struct cost *cost = even_cost(16, 1, 1000);
+    struct cost *cost = even_cost(8, 1, 1000);
     struct plan *plan;
 
     (void)state;
@@ -90,9 +90,9 @@ static void what_was_tried_is_found_again(void **state)
     assert_true(plan->n_stages == 1 && plan_devices(plan) == 2 && plan->micro_batches == 2);
     plan_free(plan);
     /* Of a network of another time, or beyond what there is. */
-    blocks[0] = 17;
+    blocks[0] = 9;
     assert_true(stages_found(cost, cluster, &request, NULL) > 1);
-    blocks[0] = 16;
+    blocks[0] = 8;
     replicas[0] = tried.devices = 5;
     assert_true(stages_found(cost, cluster, &request, NULL) > 1);
     replicas[0] = tried.devices = 2;

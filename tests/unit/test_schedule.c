@@ -67,7 +67,7 @@ static void every_list_is_complete_and_free_of_deadlock(void **state)
 
     (void)state;
     for (int stages = 1; stages <= 8; stages++)
-        for (int micro = 1; micro <= 16; micro++)
+        for (int micro = 1; micro <= 16; micro += some_apart(16))
             for (int round = 0; round < 8; round++)
                 for (int k = 0; k < CHAINS; k++)
                     check_one((enum schedule_kind)k, 1 + 0.125 * round, stages, micro, &seed);
@@ -80,7 +80,7 @@ static void lists_that_are_not_flushed_are_complete_and_free_of_deadlock(void **
 
     (void)state;
     for (int stages = 1; stages <= 16; stages++)
-        for (int micro = 1; micro <= 4 * stages; micro++)
+        for (int micro = 1; micro <= 4 * stages; micro += some_apart(4 * stages))
             check_one(SCHEDULE_2BW, 0, stages, micro, &seed);
 }
 
@@ -336,7 +336,7 @@ static void bubbles_are_as_long_as_the_formulas_say(void **state)
 {
     (void)state;
     for (int p = 2; p <= MAX_LISTS; p++)
-        for (int m = p; m <= 4 * p; m++)
+        for (int m = p; m <= 4 * p; m += some_apart(3 * p))
             for (int i = 0; i < 3; i++)
                 check_bubbles(p, m, &times[i]);
 }
@@ -415,7 +415,7 @@ static void no_device_of_a_v_is_idle_between_its_computations(void **state)
 {
     (void)state;
     for (int p = 2; p <= MAX_LISTS; p++)
-        for (int m = p; m <= 4 * p; m++)
+        for (int m = p; m <= 4 * p; m += some_apart(3 * p))
             check_v(p, m);
 }
 
@@ -437,7 +437,7 @@ static void without_a_flush_there_is_no_bubble_between_batches(void **state)
 {
     (void)state;
     for (int p = 2; p <= 16; p++)
-        for (int m = p; m <= 4 * p; m++)
+        for (int m = p; m <= 4 * p; m += some_apart(3 * p))
             for (int i = 0; i < 3; i++)
                 check_unflushed(p, m, &times[i]);
 }

@@ -61,4 +61,21 @@ static inline void unit_write(const char *path, const char *text)
         fail_msg("cannot write %s", path);
 }
 
+/* How many of 'n' cases a test tries: TASUKI_TEST_PROBLEMS in a hundred, where it is slow, or all are
+ * tried by another build.
+ */
+static inline unsigned some_of(unsigned n)
+{
+    const char *share = getenv("TASUKI_TEST_PROBLEMS");
+    unsigned some = share ? n * (unsigned)atoi(share) / 100 : n;
+
+    return some > 0 ? some : 1;
+}
+
+/* From one case that is tried to the next, where they are to be spread over all 'n'. */
+static inline int some_apart(int n)
+{
+    return n / (int)some_of((unsigned)n);
+}
+
 #endif
