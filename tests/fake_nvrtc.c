@@ -61,7 +61,7 @@ static int run_compiler(const char *folder)
     static const char compile[] = "cd '%s' && " FAKE_NVRTC " -c -o chain.o chain.cc && "
                                   "${CXX:-c++} -shared -o chain.so chain.o";
     char command[4096];
-    int status;
+    int status = 0;
     pid_t child;
 
     if (snprintf(command, sizeof(command), compile, folder) >= (int)sizeof(command))
@@ -72,7 +72,13 @@ static int run_compiler(const char *folder)
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(127);
     }
-    return child > 0 && waitpid(child, &status, 0) == child && status == 0 ? 0 : -1;
+    if (child > 0 && waitpid(child, &status, 0) == child && status == 0)
+        return 0;
+    if (child > 0)
+        fprintf(stderr, "fake GPU: the compiler ended with status 0x%x\n", (unsigned)status);
+    else
+        perror("fake GPU: no compiler can be started");
+    return -1;
 }
 
 static bool write_text(const char *path, const char *text)
