@@ -96,7 +96,8 @@ demo() {
 @test "a check says what its failed tests said, after all else" {
     cd "$BATS_TEST_TMPDIR"
     mkdir -p tests/unit
-    printf 'ok 1 - before\nnot ok 2 - one\n# 3, not 2\nok 3 - after\nnot ok 4 - three # TODO later\n' >tests/unit/a.log
+    printf 'ok 1 - before\nnot ok 2 - one\n# 3, not 2\nok 3 - after\nnot ok 4 - three # TODO later\nok 5 - four\nPASS: a 5 - four\nAborted\n' \
+        >tests/unit/a.log
     printf ':test-result: PASS\n:test-result: FAIL\n' >tests/unit/a.trs
     { echo "not ok 1 - long" && seq -f 'line %g' 100; } >tests/long.log
     printf 'Segmentation fault\n' >tests/crash.log
@@ -119,8 +120,9 @@ demo() {
     [[ "$output" == *$'\ncheck: failed, 1 s\n3\n'* ]]
     [ "$(grep -c 'log:$' failures)" -eq 3 ]
     sed -n '/a.log/,/:$/p' failures | grep -qx '    # 3, not 2'
+    sed -n '/a.log/,/:$/p' failures | grep -qx '    Aborted'
     grep -qx '    Segmentation fault' failures
     [ "$(grep -c 'line' failures)" -eq 41 ]
     grep -qx '    line 100' failures
-    ! grep -q 'before\|after\|three\|another' failures || false
+    ! grep -q 'before\|after\|three\|four\|another' failures || false
 }

@@ -542,15 +542,16 @@ static bool is_large(const struct op_kind *kind)
     return false;
 }
 
-/* Of those in pieces, which take a stand-in or a sanitizer long, a backend that is named and a build that
- * is to try less have a third, by the seed, where TASUKI_TEST_LONG does not ask for all.
+/* Of those in pieces, which take a stand-in or a sanitizer long, a backend that is named has a third, by
+ * the seed, and so has a build that tries a share, where TASUKI_TEST_LONG does not ask for all.
  */
 static bool is_drawn(const struct op_kind *kind, int variant)
 {
     const char *all = getenv("TASUKI_TEST_LONG");
+    int apart = getenv("TASUKI_TEST_BACKEND") ? 3 : some_apart(3);
 
-    return !is_large(kind) || !(getenv("TASUKI_TEST_BACKEND") || getenv("TASUKI_TEST_PROBLEMS")) ||
-           (all && *all && strcmp(all, "0") != 0) || (seed + (uint64_t)variant) % 3 == 0;
+    return !is_large(kind) ||
+           (all && *all && strcmp(all, "0") != 0) || (seed + (uint64_t)variant) % (uint64_t)apart == 0;
 }
 
 /* On those that every machine can open, or the one that TASUKI_TEST_BACKEND names. The reference,
