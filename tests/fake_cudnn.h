@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #define FAKE_CUDNN_WORKSPACE ((int64_t)1000)    /* what the good engine wants */
-#define MOST_ATTRIBUTES 8
+#define MOST_ATTRIBUTES 10
 
 #define REQUIRE(condition, ...)                                     \
     do {                                                            \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Graphs of products, sums along rows and what is done element by element, of four axes: one
+/* Graphs of products, sums along rows, norms, pools and what is done element by element, of four axes: one
  * operation after the other, in double, with the 16 bits that a tensor is rounded to.
  */
 #include "config.h"
@@ -8,33 +8,8 @@
 #include <string.h>
 
 #include "tests/fake_cuda.h"
-#include "tests/fake_cudnn.h"
+#include "tests/fake_cudnn_graph.h"
 #include "tests/fake_real.h"
-
-#define MOST_OPERATIONS 24
-#define MOST_TENSORS 64
-
-struct tensor {
-    int64_t id, dim[4], stride[4];
-    cudnnDataType_t type;
-    bool is_virtual, by_value, made;    /* is it the result of an operation? */
-    void *at;                           /* memory; of a number: on the host */
-    float value;
-    double *here;                       /* by stride, while the graph is run */
-};
-
-struct operation {
-    cudnnBackendDescriptorType_t type;
-    int mode, axis;
-    int x, b, t, y;                     /* tensors; -1: none. A product's: x b = y */
-};
-
-struct graph {
-    int n, n_tensors;
-    struct operation operations[MOST_OPERATIONS];
-    struct tensor tensors[MOST_TENSORS];
-    void *workspace;
-};
 
 /* Reading ---------------------------------------------------------------------------------- */
 
@@ -55,7 +30,7 @@ static bool has(const struct descriptor *d, cudnnBackendAttributeName_t name)
 }
 
 /* A tensor is known by its name. */
-static int read_tensor(struct graph *g, const struct descriptor *d, cudnnBackendAttributeName_t name)
+int fake_tensor(struct graph *g, const struct descriptor *d, cudnnBackendAttributeName_t name)
 {
     const struct descriptor *t;
     struct tensor *to;
@@ -91,28 +66,29 @@ static void read_operation(struct graph *g, const struct descriptor *d)
         o->mode = (int)fake_number(how, CUDNN_ATTR_POINTWISE_MODE);
         if (has(how, CUDNN_ATTR_POINTWISE_AXIS))
             o->axis = (int)fake_number(how, CUDNN_ATTR_POINTWISE_AXIS);
-        o->x = read_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC);
-        o->b = read_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
-        o->t = read_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
-        o->y = read_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
+        o->x = fake_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC);
+        o->b = fake_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+        o->t = fake_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
+        o->y = fake_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
         break;
     case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
-        o->x = read_tensor(g, d, CUDNN_ATTR_OPERATION_MATMUL_ADESC);
-        o->b = read_tensor(g, d, CUDNN_ATTR_OPERATION_MATMUL_BDESC);
-        o->y = read_tensor(g, d, CUDNN_ATTR_OPERATION_MATMUL_CDESC);
+        o->x = fake_tensor(g, d, CUDNN_ATTR_OPERATION_MATMUL_ADESC);
+        o->b = fake_tensor(g, d, CUDNN_ATTR_OPERATION_MATMUL_BDESC);
+        o->y = fake_tensor(g, d, CUDNN_ATTR_OPERATION_MATMUL_CDESC);
         break;
     case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
         how = fake_other(d, CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
         o->mode = (int)fake_number(how, CUDNN_ATTR_REDUCTION_OPERATOR);
-        o->x = read_tensor(g, d, CUDNN_ATTR_OPERATION_REDUCTION_XDESC);
-        o->y = read_tensor(g, d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC);
+        o->x = fake_tensor(g, d, CUDNN_ATTR_OPERATION_REDUCTION_XDESC);
+        o->y = fake_tensor(g, d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC);
         break;
     case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
-        o->x = read_tensor(g, d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
-        o->y = read_tensor(g, d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
+        o->x = fake_tensor(g, d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
+        o->y = fake_tensor(g, d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
         break;
     default:
-        REQUIRE(false, "operation of type %d", (int)d->type);
+        REQUIRE(fake_is_image(d->type), "operation of type %d", (int)d->type);
+        fake_image_read(g, d, o);
     }
 }
 
@@ -125,7 +101,8 @@ static void read_graph(struct graph *g, const struct descriptor *d)
     for (int64_t i = 0; i < operations->n; i++)
         read_operation(g, fake_living(((void **)operations->values)[i]));
     for (int i = 0; i < g->n; i++)
-        g->tensors[g->operations[i].y].made = true;
+        if (!fake_is_image(g->operations[i].type))
+            g->tensors[g->operations[i].y].made = true;
 }
 
 /* The library fuses attentions of widths that are multiples of 8 alone. */
@@ -167,13 +144,14 @@ static void load(struct tensor *t)
     t->here = malloc((size_t)n * sizeof(*t->here));
     for (int64_t i = 0; i < n; i++)
         t->here[i] = t->by_value                ? (double)t->value
-                     : t->is_virtual || t->made ? NAN
+                     : t->is_virtual || t->made ? (double)NAN
+                     : t->type == CUDNN_DATA_INT8 ? (double)((int8_t *)t->at)[i]
                      : is_narrow(t) ? (double)fake_widened(((uint16_t *)t->at)[i],
                                                            t->type == CUDNN_DATA_HALF)
                                     : (double)((float *)t->at)[i];
 }
 
-static void put(struct tensor *t, int64_t at, double x)
+void fake_put(struct tensor *t, int64_t at, double x)
 {
     bool half = t->type == CUDNN_DATA_HALF;
     uint16_t bits = fake_rounded((float)x, half);
@@ -183,12 +161,13 @@ static void put(struct tensor *t, int64_t at, double x)
         return;
     if (is_narrow(t))
         ((uint16_t *)t->at)[at] = bits;
+    else if (t->type == CUDNN_DATA_INT8)
+        ((int8_t *)t->at)[at] = (int8_t)x;
     else
         ((float *)t->at)[at] = (float)x;
 }
 
-/* Where an element is; an axis of one is repeated. */
-static int64_t place(const struct tensor *t, const int64_t *index)
+int64_t fake_element_at(const struct tensor *t, const int64_t *index)
 {
     int64_t at = 0;
 
@@ -199,7 +178,7 @@ static int64_t place(const struct tensor *t, const int64_t *index)
 
 static double value(const struct tensor *t, const int64_t *index)
 {
-    return t->here[place(t, index)];
+    return t->here[fake_element_at(t, index)];
 }
 
 static double apply(const struct graph *g, const struct operation *o, const int64_t *index)
@@ -213,6 +192,7 @@ static double apply(const struct graph *g, const struct operation *o, const int6
     case CUDNN_POINTWISE_DIV: return x / b;
     case CUDNN_POINTWISE_EXP: return exp(x);
     case CUDNN_POINTWISE_LOG: return log(x);
+    case CUDNN_POINTWISE_RELU_FWD: return x < 0 ? 0 : x;
     case CUDNN_POINTWISE_GEN_INDEX: return (double)index[o->axis];
     case CUDNN_POINTWISE_CMP_GE: return x >= b;
     case CUDNN_POINTWISE_BINARY_SELECT: return value(&g->tensors[o->t], index) != 0 ? x : b;
@@ -260,7 +240,7 @@ static double element(const struct graph *g, const struct operation *o, const in
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: return apply(g, o, index);
     case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR: return dot(g, o, index);
     case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR: return reduced(g, o, index);
-    default: return g->tensors[o->x].here[place(&g->tensors[o->y], index)];
+    default: return g->tensors[o->x].here[fake_element_at(&g->tensors[o->y], index)];
     }
 }
 
@@ -269,11 +249,15 @@ static void run_operation(struct graph *g, const struct operation *o)
     struct tensor *y = &g->tensors[o->y];
     int64_t i[4];
 
+    if (fake_is_image(o->type)) {
+        fake_image_run(g, o);
+        return;
+    }
     for (i[0] = 0; i[0] < y->dim[0]; i[0]++)
         for (i[1] = 0; i[1] < y->dim[1]; i[1]++)
             for (i[2] = 0; i[2] < y->dim[2]; i[2]++)
                 for (i[3] = 0; i[3] < y->dim[3]; i[3]++)
-                    put(y, place(y, i), element(g, o, i));
+                    fake_put(y, fake_element_at(y, i), element(g, o, i));
 }
 
 static void run_graph(void *argument)
@@ -293,7 +277,7 @@ static void find_memory(struct tensor *t, const struct descriptor *pack)
 {
     const struct attribute *ids = fake_find(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
     const struct attribute *pointers = fake_find(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
-    size_t bytes = (size_t)extent(t) * (is_narrow(t) ? 2 : 4);
+    size_t bytes = (size_t)extent(t) * (t->type == CUDNN_DATA_INT8 ? 1 : is_narrow(t) ? 2 : 4);
 
     for (int64_t i = 0; i < ids->n; i++)
         if (((int64_t *)ids->values)[i] == t->id)

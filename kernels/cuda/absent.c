@@ -37,12 +37,17 @@ struct cuda_sdpa_kernel {
     size_t scratch;
 };
 
+struct cuda_image_kernel {
+    char nothing;
+};
+
 struct cuda_chain_kernel {
     char nothing;
 };
 
 static struct cuda_product any_product;
 static struct cuda_convolution any_convolution;
+static struct cuda_image_kernel any_image;
 static struct cuda_chain_kernel any_chain;
 
 static struct cuda_device *imagine(const char *kind, struct err *err)
@@ -160,6 +165,25 @@ static size_t sdpa_workspace(const struct cuda_sdpa_kernel *kernel)
     return kernel->scratch;
 }
 
+static int image_new(struct cuda_device *device, const struct cuda_image *image,
+                     struct cuda_image_kernel **kernel, struct err *err)
+{
+    (void)device, (void)image, (void)err;
+    *kernel = &any_image;
+    return 0;
+}
+
+static void image_free(struct cuda_image_kernel *kernel)
+{
+    (void)kernel;
+}
+
+static size_t image_workspace(const struct cuda_image_kernel *kernel)
+{
+    (void)kernel;
+    return CUDA_IMAGE_SCRATCH + SPARE;
+}
+
 static void *chain_compile(struct cuda_device *device, const char *text, size_t *bytes, struct err *err)
 {
     (void)device, (void)text, (void)err;
@@ -211,6 +235,9 @@ const struct cuda_runtime cuda_absent = {
     .sdpa_new = sdpa_new,
     .sdpa_free = sdpa_free,
     .sdpa_workspace = sdpa_workspace,
+    .image_new = image_new,
+    .image_free = image_free,
+    .image_workspace = image_workspace,
     .chain_compile = chain_compile,
     .chain_new = chain_new,
     .chain_free = chain_free,

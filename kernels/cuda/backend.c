@@ -85,6 +85,26 @@ static int read_scores(struct device *d, struct err *err)
                                                  "a number of bytes", given);
 }
 
+/* "norm", "pool", or both with a comma between them: which are faster is not known yet. */
+static int read_library(struct device *d, struct err *err)
+{
+    const char *given = getenv("TASUKI_CUDA_CUDNN"), *word = given ? given : "";
+
+    while (*word) {
+        size_t n = strcspn(word, ",");
+
+        if (n == 4 && strncmp(word, "norm", n) == 0)
+            d->library_norms = true;
+        else if (n == 4 && strncmp(word, "pool", n) == 0)
+            d->library_pools = true;
+        else
+            return err_set_code(err, EXIT_USAGE, "TASUKI_CUDA_CUDNN=%.64s: expected norm, pool or both, as "
+                                "norm,pool", given);
+        word += n + (word[n] == ',');
+    }
+    return 0;
+}
+
 /* For who looks for an error, or compares. */
 static bool refuses_chains(void)
 {
@@ -93,12 +113,24 @@ static bool refuses_chains(void)
     return said && strcmp(said, "0") == 0;
 }
 
+/* Costs that are kept by it are those of who computes. */
+static void name_device(struct device *d)
+{
+    bool both = d->library_norms && d->library_pools;
+
+    snprintf(d->name, sizeof(d->name), "%s%s", d->cuda->name(d->gpu),
+             both               ? ", norm and pool by cuDNN"
+             : d->library_norms ? ", norm by cuDNN"
+             : d->library_pools ? ", pool by cuDNN"
+                                : "");
+}
+
 /* 'address' is that of a GPU, or the kind of one that is 'absent'. */
 static int open_all(struct device *d, const char *address, bool absent, struct err *err)
 {
     const struct cuda_store store = cuda_kept_store(d);
 
-    if (read_scores(d, err) < 0)
+    if (read_scores(d, err) < 0 || read_library(d, err) < 0)
         return -1;
     d->no_chains = refuses_chains();
     d->cuda = absent ? &cuda_absent : load_runtime(err);
@@ -107,7 +139,7 @@ static int open_all(struct device *d, const char *address, bool absent, struct e
         return -1;
     if (!absent)
         d->cuda->keep_in(d->gpu, &store);
-    snprintf(d->name, sizeof(d->name), "%s", d->cuda->name(d->gpu));
+    name_device(d);
     d->reference = &reference_backend;
     d->reference_device = d->reference->device_open(1, NULL, err);
     if (!d->reference_device)

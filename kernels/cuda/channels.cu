@@ -156,6 +156,25 @@ CUDA_DEVICE void put_stat(float *to, int64_t at, double value)
         to[at] = (float)value;
 }
 
+// Of a channel of a group: by its sums, or as a library has made them.
+CUDA_DEVICE void find_moments(const struct cuda_batchnorm &l, int64_t group, int64_t channel, double *mean,
+                              double *variance, double *shared)
+{
+    int64_t at = group * l.channels.length + channel;
+    double n = (double)(l.channels.samples * l.channels.after), inverse, sum, squares;
+
+    if (l.made) {
+        inverse = (double)l.stats[l.channels.groups * l.channels.length + at];
+        *mean = (double)l.stats[at];
+        *variance = 1 / (inverse * inverse) - l.epsilon;
+    } else {
+        channel_sums(l.channels, group, channel, &sum, &squares, shared);
+        *mean = sum / n;
+        *variance = squares / n - *mean * *mean;
+    }
+    *variance = *variance < 0 ? 0 : *variance;
+}
+
 // stats[2, groups, length], the saved ones, and parts of the running ones [length]
 CUDA_KERNEL(kernel_batchnorm_stats, cuda_batchnorm)
 {
@@ -171,12 +190,9 @@ CUDA_KERNEL(kernel_batchnorm_stats, cuda_batchnorm)
             double mean, variance, inverse;
 
             if (*l.channels.training) {
-                double sum, squares, weight = group_weight(l, g);
+                double weight = group_weight(l, g);
 
-                channel_sums(l.channels, g, c, &sum, &squares, shared);
-                mean = sum / n;
-                variance = squares / n - mean * mean;
-                variance = variance < 0 ? 0 : variance;
+                find_moments(l, g, c, &mean, &variance, shared);
                 mean_part += weight * mean;
                 variance_part += weight * variance * (n > 1 ? n / (n - 1) : 1);
             } else {
@@ -186,8 +202,10 @@ CUDA_KERNEL(kernel_batchnorm_stats, cuda_batchnorm)
             inverse = 1 / sqrt(variance + l.epsilon);
             if (!team_writes(l.channels.columns))
                 continue;
-            put_stat(l.stats, at, mean);
-            put_stat(l.stats, all + at, inverse);
+            if (!l.made || !*l.channels.training) {
+                put_stat(l.stats, at, mean);
+                put_stat(l.stats, all + at, inverse);
+            }
             put_stat(l.mean, at, mean);
             put_stat(l.inverse, at, inverse);
         }
@@ -245,7 +263,7 @@ extern "C" cudaError_t cuda_launch_batchnorm(cudaStream_t stream,
                                              const struct cuda_batchnorm *l)
 {
     const struct cuda_channels *c = &l->channels;
-    cudaError_t code = launch_channels(stream, c);
+    cudaError_t code = l->made ? cudaSuccess : launch_channels(stream, c);
 
     if (code == cudaSuccess)
         code = CUDA_LAUNCH(kernel_batchnorm_stats, sums_blocks(c), sums_threads(c), l, stream);

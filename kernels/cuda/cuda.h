@@ -18,6 +18,7 @@ struct device {
     char name[256];
     size_t in_use, peak;
     int64_t scores;             /* bytes of an attention's scores at a time */
+    bool library_norms, library_pools;  /* of images: by cuDNN, where it has them */
     bool tf32;                  /* factors of products may be rounded to 10 bits */
     enum cuda_narrow narrow;    /* what values may be: see narrow.h */
     const struct backend *reference;
@@ -61,6 +62,7 @@ struct cuda_kernel {
     bool last;                  /* narrow images have their channels last; of a Reorder: what it makes,
                                  * where that is narrow */
     bool places_last;           /* the same, of positions of maxima */
+    bool places_by_library;     /* or they are cuDNN's, in their windows */
     enum cuda_narrow narrow;    /* what may be the device's narrow type is: cuda_narrows_input() */
     size_t workspace;
     size_t padded;              /* of that: a convolution's padded x, at its start */
@@ -70,6 +72,7 @@ struct cuda_kernel {
     struct cuda_product *products[CUDA_PRODUCTS];
     struct cuda_convolution *convolution;
     struct cuda_sdpa_kernel *sdpa;
+    struct cuda_image_kernel *image;
     int64_t samples_at_once;    /* of that: a gradient takes turns */
     bool shifted;               /* its mask lies so at the start of the workspace: launch_attention.h */
     struct cuda_chain_kernel *chain;    /* the device's */
@@ -123,7 +126,8 @@ void cuda_walk_merge(struct cuda_walk *walk);
 extern const char cuda_narrow_layout;   /* the 'opaque' of what has 16 bits */
 extern const char cuda_turned_layout;   /* and of that has its heads behind its rows: see turn.c */
 extern const char cuda_last_layout;     /* and of an image of them whose channels are the last axis */
-extern const char cuda_places_layout;   /* and of where its maxima were (int32), in the same order */
+extern const char cuda_places_layout;   /* and of where its maxima were (int32), in the same order, */
+extern const char cuda_index_layout;    /* or where in their windows (int8) */
 #define CUDA_NARROW_BYTES ((size_t)2)
 #define CUDA_NARROW_WIDTH 8     /* of them in a word */
 static inline bool cuda_is_narrow(const struct value_layout *layout)
@@ -163,6 +167,9 @@ bool cuda_attention_turns(struct device *device, const struct graph *graph, int 
  */
 #define CUDA_NORM_BIAS 5
 void cuda_join_relus(struct program *program);
+
+/* op_pool.c: has cuDNN this MaxPool, and its gradient? */
+bool cuda_pool_fits(struct device *device, const struct graph *graph, int node);
 
 /* bias.c: of Linears' gradients. */
 void cuda_join_biases(struct device *device, struct program *program);

@@ -258,6 +258,8 @@ template <typename REAL> CUDA_DEVICE void normalise_images(const struct cuda_bat
 {
     int64_t chunk = applied_chunk(l.channels), chunks = applied_chunks(l.channels);
 
+    if (l.made && *l.channels.training)
+        return;
     for (int64_t b = blockIdx.x; b < piece_count(l.channels, CUDA_WIDTH(REAL), chunks); b += gridDim.x) {
         struct image_piece p = image_piece_of<REAL>(l.channels, b, chunk, chunks);
 

@@ -303,6 +303,7 @@ static void find_narrow(struct cuda_kernel *k, const struct graph *graph, int no
         k->narrow_operand[i] = is_narrow(layouts, v);
         k->turned_operand[i] = k->narrow_operand[i] && layouts[v].opaque == &cuda_turned_layout;
         k->places_last |= layouts && v >= 0 && layouts[v].opaque == &cuda_places_layout;
+        k->places_by_library |= layouts && v >= 0 && layouts[v].opaque == &cuda_index_layout;
         if (k->narrow_operand[i]) {
             k->narrow = k->device->narrow;
             k->last = cuda_is_last(&layouts[v]);
@@ -348,6 +349,8 @@ void cuda_kernel_free(struct kernel *kernel)
             k->device->cuda->matmul_free(k->products[i]);
     if (k->sdpa)
         k->device->cuda->sdpa_free(k->sdpa);
+    if (k->image)
+        k->device->cuda->image_free(k->image);
     if (k->convolution)
         k->device->cuda->conv_free(k->convolution);
     k->device->reference->kernel_free(k->digest);

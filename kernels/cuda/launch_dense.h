@@ -87,9 +87,41 @@ struct cuda_sdpa_args {
     void *workspace;
 };
 
+enum cuda_image_kind {
+    CUDA_IMAGE_NORM, CUDA_IMAGE_NORM_GRAD, CUDA_IMAGE_MAX, CUDA_IMAGE_MEAN, CUDA_IMAGE_MAX_GRAD,
+    CUDA_IMAGE_MEAN_GRAD
+};
+
+/* A BatchNorm, a pool or a gradient of one by cuDNN: x[images, in, channels], y[images, out, channels] and
+ * their gradients have 16 bits; 'out' is 'in' but of a pool. As above: compared as bytes.
+ */
+struct cuda_image {
+    int64_t kind;                           /* enum cuda_image_kind */
+    int64_t narrow;                         /* enum cuda_narrow */
+    int64_t images, channels, in[2], out[2], kernel[2], stride[2], before[2], after[2];
+    int64_t count_padding;                  /* of a mean */
+    int64_t relu;                           /* behind a BatchNorm */
+    double epsilon;                         /* of that */
+};
+
+#define CUDA_IMAGE_SCRATCH ((int64_t)16 << 20)  /* at most */
+
+/* One run, aligned to 16 bytes. A BatchNorm makes y, and of its images mean[channels] and
+ * inverse[channels], which its gradient reads; that makes dx, dscale and dbias. 'index' is where in its
+ * window a maximum was: made beside y, read for dx. What is not used is NULL.
+ */
+struct cuda_image_args {
+    const void *x, *dy;
+    void *y, *dx;
+    const float *scale, *bias;
+    float *mean, *inverse, *dscale, *dbias;
+    int8_t *index;                          /* [images, out, channels] */
+    void *workspace;
+};
+
 #define CUDA_DENSE_SIZES                                                                  \
     + sizeof(struct cuda_matmul) + sizeof(struct cuda_matmul_args) + sizeof(struct cuda_conv) \
         + sizeof(struct cuda_conv_args) + sizeof(struct cuda_sdpa) \
-        + sizeof(struct cuda_sdpa_args)
+        + sizeof(struct cuda_sdpa_args) + sizeof(struct cuda_image) + sizeof(struct cuda_image_args)
 
 #endif

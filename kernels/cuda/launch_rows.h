@@ -120,6 +120,7 @@ struct cuda_batchnorm {
     void *y;
     float *mean_part, *variance_part, *mean, *inverse;    /* may be NULL */
     int relu;                   /* of y, with 'columns' */
+    int made;                   /* with 'columns': 'stats' are there, and y where this is training */
     float *stats;               /* mean and inverse: [2, groups, length] */
 };
 

@@ -21,7 +21,7 @@
 #include "kernels/cuda/border.h"
 #include "kernels/cuda/chain.h"
 
-const char cuda_narrow_layout = 'n', cuda_last_layout = 'l', cuda_places_layout = 'p';
+const char cuda_narrow_layout = 'n', cuda_last_layout = 'l', cuda_places_layout = 'p', cuda_index_layout = 'i';
 
 #define NOWHERE CUDA_FORMS
 
@@ -216,17 +216,55 @@ static void lower_attention(struct lowering *l, int node)
         cuda_give_output(l->graph, node);
 }
 
+static void set_places(struct program *program, int v, const char *layout, size_t size)
+{
+    size_t n = (size_t)shape_elements(&program->graph->values[v].shape);
+
+    program->values[v].layout = (struct value_layout){ layout, n * size, (uint64_t)*layout, false };
+}
+
+/* Where a MaxPool's maxima were, or -1. */
+static int places_of(const struct node *n)
+{
+    return strcmp(n->op->name, "MaxPool") == 0 && n->n_outputs > 1 ? n->outputs[1] : -1;
+}
+
 /* Its gradient, in whatever form, sees it by the layout. */
 static void lower_places(struct lowering *l, int node)
 {
-    const struct node *n = &l->graph->nodes[node];
-    int v = n->n_outputs > 1 ? n->outputs[1] : -1;
+    int v = places_of(&l->graph->nodes[node]);
 
-    if (strcmp(n->op->name, "MaxPool") == 0 && v >= 0 && !l->forms.fixed[v])
-        l->program->values[v].layout = (struct value_layout){
-            &cuda_places_layout, (size_t)shape_elements(&l->graph->values[v].shape) * sizeof(int32_t),
-            cuda_places_layout, false
-        };
+    if (v >= 0 && !l->forms.fixed[v])
+        set_places(l->program, v, &cuda_places_layout, sizeof(int32_t));
+}
+
+/* Are all that read them gradients of images whose channels are last? */
+static bool for_library(const struct program *program, int v)
+{
+    const struct value *value = &program->graph->values[v];
+    bool all = value->n_consumers > 0 && program->values[v].layout.opaque == &cuda_places_layout;
+
+    for (int i = 0; i < value->n_consumers && all; i++) {
+        const struct node *n = &program->graph->nodes[value->consumers[i]];
+
+        all = strcmp(n->op->name, "MaxPoolGrad") == 0 &&
+              cuda_is_last(&program->values[n->inputs[0]].layout) &&
+              cuda_is_last(&program->values[n->outputs[0]].layout);
+    }
+    return all;
+}
+
+/* Those that cuDNN finds: it has a form of its own, which its gradient alone can read. */
+static void give_pools(struct device *device, struct program *program)
+{
+    const struct program_list *list = &program->list[PART_FORWARD];
+
+    for (int i = 0; i < list->n; i++) {
+        int v = places_of(&program->graph->nodes[list->nodes[i]]);
+
+        if (v >= 0 && for_library(program, v) && cuda_pool_fits(device, program->graph, list->nodes[i]))
+            set_places(program, v, &cuda_index_layout, sizeof(int8_t));
+    }
 }
 
 static void lower_node(struct lowering *l, int node, enum part part)
@@ -310,6 +348,8 @@ int cuda_lower(struct device *device, struct program *program, struct err *err)
     if (device->narrow)
         make_narrow(device, program);
     program_relink(program);
+    if (device->narrow && device->library_pools)
+        give_pools(device, program);
     if (device->narrow && !device->no_chains) {
         cuda_join_relus(program);
         program_relink(program);

@@ -41,26 +41,18 @@ static cudnnDataType_t type_of(const struct cuda_conv *what, int64_t name)
 static int build_tensor(struct cuda_conv_plan *p, int64_t name, int64_t rows, int64_t columns,
                         const int64_t *space, cudnnBackendDescriptor_t *tensor, struct err *err)
 {
-    int64_t dim[5] = { rows, columns }, stride[5], alignment = CUDNN_ALIGNMENT;
-    cudnnDataType_t type = type_of(&p->what, name);
-    int rank = p->what.rank + 2;
-    const struct cudnn_attribute list[] = {
-        { CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type },
-        { CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, rank, dim },
-        { CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, rank, stride },
-        { CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &name },
-        { CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment },
-    };
+    struct cudnn_tensor t = { .name = name, .type = type_of(&p->what, name), .rank = p->what.rank + 2,
+                              .dim = { rows, columns } };
 
-    memcpy(dim + 2, space, (size_t)p->what.rank * sizeof(*dim));
-    stride[rank - 1] = p->what.last ? columns : 1;
-    for (int i = rank - 1; i > 0; i--)
-        stride[i - 1] = stride[i] * dim[i];
+    memcpy(t.dim + 2, space, (size_t)p->what.rank * sizeof(*space));
+    t.stride[t.rank - 1] = p->what.last ? columns : 1;
+    for (int i = t.rank - 1; i > 0; i--)
+        t.stride[i - 1] = t.stride[i] * t.dim[i];
     if (p->what.last) {
-        stride[0] = stride[1];
-        stride[1] = 1;
+        t.stride[0] = t.stride[1];
+        t.stride[1] = 1;
     }
-    return cudnn_build(&p->cudnn, CUDNN_BACKEND_TENSOR_DESCRIPTOR, list, COUNT(list), tensor, err);
+    return cudnn_build_tensor(&p->cudnn, &t, tensor, err);
 }
 
 static int build_window(struct cuda_conv_plan *p, cudnnBackendDescriptor_t *window, struct err *err)

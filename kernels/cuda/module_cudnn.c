@@ -10,9 +10,18 @@
 #define MOST_CONFIGS 128        /* those for tensor cores come first, dozens of them */
 #define GENERATION 1            /* one more, where what a description stands for is asked for otherwise */
 
+/* What cudnn_plan_of() was asked for. */
+struct entry {
+    struct entry *next;
+    const struct cudnn_family *family;
+    void *what;
+    struct cudnn_plan plan;
+};
+
 struct cuda_cudnn {
     cudnnHandle_t handle;                   /* NULL: of a GPU that is not here */
     cudnnBackendDescriptor_t properties;    /* its, in place of the handle */
+    struct entry *entries;
 };
 
 int cudnn_error(const struct cuda_device *device, cudnnStatus_t code, const char *call,
@@ -56,6 +65,18 @@ int cudnn_imagine(struct cuda_device *device, const char *properties, struct err
 }
 #endif
 
+static void clear_entries(struct cuda_cudnn *cudnn)
+{
+    while (cudnn->entries) {
+        struct entry *e = cudnn->entries;
+
+        cudnn->entries = e->next;
+        cudnn_clear(&e->plan);
+        free(e->what);
+        free(e);
+    }
+}
+
 void cuda_cudnn_close(struct cuda_device *device)
 {
     struct cuda_cudnn *cudnn = device->cudnn;
@@ -63,7 +84,7 @@ void cuda_cudnn_close(struct cuda_device *device)
     if (!cudnn)
         return;
     cuda_conv_clear(device);
-    cuda_sdpa_clear(device);
+    clear_entries(cudnn);
     if (cudnn->properties)
         (void)cudnnBackendDestroyDescriptor(cudnn->properties);
     if (cudnn->handle)
@@ -118,6 +139,23 @@ int cudnn_build(struct cudnn_plan *p, cudnnBackendDescriptorType_t type,
     return code == CUDNN_STATUS_SUCCESS
                ? 0
                : cudnn_error(p->device, code, "cudnnBackendFinalize", err);
+}
+
+int cudnn_build_tensor(struct cudnn_plan *p, const struct cudnn_tensor *tensor,
+                       cudnnBackendDescriptor_t *descriptor, struct err *err)
+{
+    int64_t alignment = CUDNN_ALIGNMENT;
+    const struct cudnn_attribute list[] = {
+        { CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &tensor->type },
+        { CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, tensor->rank, tensor->dim },
+        { CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, tensor->rank, tensor->stride },
+        { CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &tensor->name },
+        { CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment },
+        { CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &tensor->is_virtual },
+        { CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &tensor->by_value },
+    };
+
+    return cudnn_build(p, CUDNN_BACKEND_TENSOR_DESCRIPTOR, list, COUNT(list), descriptor, err);
 }
 
 /* Choosing --------------------------------------------------------------------------------- */
@@ -340,6 +378,31 @@ void cudnn_remember(const struct cudnn_plan *p, const char *kind, const void *wh
     store->put(store->context, subject, text);
     free(subject);
     free(text);
+}
+
+const struct cudnn_plan *cudnn_plan_of(struct cuda_device *device, const struct cudnn_family *family,
+                                       const void *what)
+{
+    struct err ignored = { .code = EXIT_OK };
+    struct entry *e = device->cudnn->entries;
+
+    while (e && (e->family != family || memcmp(e->what, what, family->bytes) != 0))
+        e = e->next;
+    if (e)
+        return &e->plan;
+    e = mem_new(1, sizeof(*e));
+    *e = (struct entry){ .next = device->cudnn->entries, .family = family,
+                         .what = mem_new(family->bytes, 1), .plan = { .device = device } };
+    memcpy(e->what, what, family->bytes);
+    if (!cudnn_recall(&e->plan, family->kind, what, family->bytes, family->workspace_limit)) {
+        if (family->choose(&e->plan, what, &ignored))
+            e->plan.execution = NULL;
+        cudnn_remember(&e->plan, family->kind, what, family->bytes);
+    }
+    if (e->plan.execution && family->of_products)
+        cuda_count_product(device, 1, e->plan.on_tensor_cores);
+    device->cudnn->entries = e;
+    return &e->plan;
 }
 
 /* Running ---------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Graphs of cuDNN's backend API: made of descriptors, given an engine, run. For module_conv.c and
- * module_sdpa.c.
+/* Graphs of cuDNN's backend API: made of descriptors, given an engine, run. For module_conv.c,
+ * module_sdpa.c and module_image.c.
  */
 #ifndef TASUKI_KERNELS_CUDA_MODULE_CUDNN_H
 #define TASUKI_KERNELS_CUDA_MODULE_CUDNN_H
@@ -31,6 +31,15 @@ struct cudnn_attribute {
     const void *values;
 };
 
+struct cudnn_tensor {
+    int64_t name;               /* of the operand within the graph */
+    cudnnDataType_t type;
+    int rank;
+    int64_t dim[5], stride[5];
+    bool is_virtual;            /* it has no place in memory */
+    bool by_value;              /* a number, of the host's memory */
+};
+
 /* Is an engine that says this of itself good enough? */
 typedef bool cudnn_note_fits(const void *what, cudnnBackendNumericalNote_t note);
 
@@ -57,6 +66,8 @@ int cudnn_error(const struct cuda_device *device, cudnnStatus_t code, const char
 int cudnn_build(struct cudnn_plan *p, cudnnBackendDescriptorType_t type,
                 const struct cudnn_attribute *list, int n, cudnnBackendDescriptor_t *descriptor,
                 struct err *err);
+int cudnn_build_tensor(struct cudnn_plan *p, const struct cudnn_tensor *tensor,
+                       cudnnBackendDescriptor_t *descriptor, struct err *err);
 /* The first engine that fits and does not refuse. None: 0, and 'execution' stays NULL. */
 int cudnn_choose(struct cudnn_plan *p, const cudnnBackendDescriptor_t *operations, int n,
                  const struct cudnn_choice *choice, struct err *err);
@@ -68,6 +79,20 @@ void cudnn_clear(struct cudnn_plan *p);
 bool cudnn_recall(struct cudnn_plan *p, const char *kind, const void *what, size_t bytes,
                   int64_t workspace_limit);
 void cudnn_remember(const struct cudnn_plan *p, const char *kind, const void *what, size_t bytes);
+
+struct cudnn_family {
+    const char *kind;
+    size_t bytes;               /* of what describes one */
+    int64_t workspace_limit;
+    bool of_products;           /* they are counted as such */
+    int (*choose)(struct cudnn_plan *p, const void *what, struct err *err);
+};
+
+/* The plan of what this describes, recalled, or chosen and remembered. It stays until the device is closed, as
+ * each layer asks for it, also where cuDNN has none, for whatever reason: there is another way then.
+ */
+const struct cudnn_plan *cudnn_plan_of(struct cuda_device *device, const struct cudnn_family *family,
+                                       const void *what);
 
 /* A pack cannot be changed: the old one in '*pack' is destroyed. */
 int cudnn_make_pack(const struct cudnn_plan *p, const int64_t *ids, const void *const *at, int n,

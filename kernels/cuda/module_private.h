@@ -36,7 +36,6 @@ struct cuda_device {
     struct cuda_cublas *cublas; /* NULL: nothing was multiplied */
     struct cuda_cudnn *cudnn;   /* NULL: not used yet */
     struct cuda_conv_plan *conv_plans;
-    struct cuda_sdpa_plan *sdpa_plans;
     struct cuda_store store;    /* get NULL: nothing is kept */
     int products, on_tensor_cores;      /* see tensor_cores() of runtime.h */
     struct cuda_trial *trials;          /* module_activation.c; NULL: none yet */
@@ -110,7 +109,7 @@ int cuda_activation_fits(struct cuda_device *device, const struct cuda_matmul *m
 void cuda_activations_clear(struct cuda_device *device);
 #endif
 
-/* module_conv.c, module_sdpa.c and module_cudnn.c: the same */
+/* module_conv.c, module_sdpa.c, module_image.c and module_cudnn.c: the same */
 #ifdef HAVE_CUDNN
 int cuda_conv_new(struct cuda_device *device, const struct cuda_conv *conv,
                   struct cuda_convolution **convolution, struct err *err);
@@ -125,7 +124,12 @@ void cuda_sdpa_free(struct cuda_sdpa_kernel *kernel);
 size_t cuda_sdpa_workspace(const struct cuda_sdpa_kernel *kernel);
 int cuda_sdpa_run(struct cuda_stream *stream, struct cuda_sdpa_kernel *kernel,
                   const struct cuda_sdpa_args *args, struct err *err);
-void cuda_sdpa_clear(struct cuda_device *device);
+int cuda_image_new(struct cuda_device *device, const struct cuda_image *image,
+                   struct cuda_image_kernel **kernel, struct err *err);
+void cuda_image_free(struct cuda_image_kernel *kernel);
+size_t cuda_image_workspace(const struct cuda_image_kernel *kernel);
+int cuda_image_run(struct cuda_stream *stream, struct cuda_image_kernel *kernel,
+                   const struct cuda_image_args *args, struct err *err);
 void cuda_cudnn_close(struct cuda_device *device);
 #endif
 

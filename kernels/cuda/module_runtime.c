@@ -410,6 +410,14 @@ static int no_sdpa(struct cuda_device *device, const struct cuda_sdpa *sdpa,
     *kernel = NULL;
     return 0;
 }
+
+static int no_image(struct cuda_device *device, const struct cuda_image *image,
+                    struct cuda_image_kernel **kernel, struct err *err)
+{
+    (void)device, (void)image, (void)err;
+    *kernel = NULL;
+    return 0;
+}
 #endif
 
 #define ENTRY(family) .family = launch_##family,
@@ -466,9 +474,14 @@ const struct cuda_runtime tasuki_cuda_runtime = {
     .sdpa_free = cuda_sdpa_free,
     .sdpa_workspace = cuda_sdpa_workspace,
     .sdpa = cuda_sdpa_run,
+    .image_new = cuda_image_new,
+    .image_free = cuda_image_free,
+    .image_workspace = cuda_image_workspace,
+    .image = cuda_image_run,
 #else
     .conv_new = no_conv,
     .sdpa_new = no_sdpa,
+    .image_new = no_image,
 #endif
     .chain_compile = cuda_chain_compile,
     .chain_new = cuda_chain_new,

@@ -16,14 +16,9 @@
 _Static_assert(sizeof(struct cuda_sdpa) == 16 * sizeof(int64_t) + sizeof(double),
                "compared as bytes");
 
-struct cuda_sdpa_plan {
-    struct cuda_sdpa_plan *next;
-    struct cuda_sdpa what;
-    struct cudnn_plan cudnn;
-};
-
 struct cuda_sdpa_kernel {
-    struct cuda_sdpa_plan *plan;
+    struct cuda_sdpa what;
+    const struct cudnn_plan *plan;
     struct cuda_sdpa_args args;         /* of 'pack' */
     cudnnBackendDescriptor_t pack;      /* NULL: it never ran */
     float scale, one, hidden;           /* which the pack points to */
@@ -63,19 +58,14 @@ enum order { BY_ROWS, BY_COLUMNS };
 static tensor add_tensor(struct graph *g, int64_t name, cudnnDataType_t type, const int64_t dim[4],
                          const int64_t stride[4])
 {
-    int64_t alignment = CUDNN_ALIGNMENT;
-    bool is_virtual = name >= VIRTUAL, by_value = name >= SCALE && name < VIRTUAL;
-    const struct cudnn_attribute list[] = {
-        { CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type },
-        { CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim },
-        { CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride },
-        { CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &name },
-        { CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment },
-        { CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual },
-        { CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value },
-    };
+    struct cudnn_tensor t = { .name = name, .type = type, .rank = 4, .is_virtual = name >= VIRTUAL,
+                              .by_value = name >= SCALE && name < VIRTUAL };
+    tensor made = NULL;
 
-    return build(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, list, COUNT(list));
+    memcpy(t.dim, dim, 4 * sizeof(*dim));
+    memcpy(t.stride, stride, 4 * sizeof(*stride));
+    g->failed = g->failed || cudnn_build_tensor(g->plan, &t, &made, g->err);
+    return made;
 }
 
 /* Stored as [batch, heads, rows, columns], turned as [batch, rows, heads, columns]; BY_COLUMNS: what is
@@ -362,60 +352,35 @@ static bool note_fits(const void *what, cudnnBackendNumericalNote_t note)
     return note != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
 }
 
-static int choose(struct cuda_sdpa_plan *p, struct err *err)
+static int choose(struct cudnn_plan *p, const void *what, struct err *err)
 {
     const struct cudnn_choice choice = { note_fits, NULL, WORKSPACE_LIMIT, true };
-    struct graph g = { .plan = &p->cudnn, .what = &p->what, .next = VIRTUAL, .err = err };
+    struct graph g = { .plan = p, .what = what, .next = VIRTUAL, .err = err };
 
-    if (p->what.gradient)
+    if (g.what->gradient)
         add_gradient(&g);
     else
         add_forward(&g);
-    return g.failed ? -1 : cudnn_choose(&p->cudnn, g.operations, g.n, &choice, err);
+    return g.failed ? -1 : cudnn_choose(p, g.operations, g.n, &choice, err);
 }
 
-/* The table -------------------------------------------------------------------------------- */
-
-/* What was asked for once stays until the device is closed, as each layer asks for it, also what cuDNN
- * does not do: for whatever reason, there is another way.
- */
-static struct cuda_sdpa_plan *find(struct cuda_device *device, const struct cuda_sdpa *what)
-{
-    struct err ignored = { .code = EXIT_OK };
-    struct cuda_sdpa_plan *p = device->sdpa_plans;
-
-    while (p && memcmp(&p->what, what, sizeof(*what)) != 0)
-        p = p->next;
-    if (p)
-        return p;
-    p = mem_new(1, sizeof(*p));
-    p->cudnn.device = device;
-    p->what = *what;
-    if (!cudnn_recall(&p->cudnn, "attention", what, sizeof(*what), WORKSPACE_LIMIT)) {
-        if (choose(p, &ignored))
-            p->cudnn.execution = NULL;
-        cudnn_remember(&p->cudnn, "attention", what, sizeof(*what));
-    }
-    if (p->cudnn.execution)
-        cuda_count_product(device, 1, p->cudnn.on_tensor_cores);
-    p->next = device->sdpa_plans;
-    device->sdpa_plans = p;
-    return p;
-}
+static const struct cudnn_family attentions = { "attention", sizeof(struct cuda_sdpa), WORKSPACE_LIMIT, true,
+                                                choose };
 
 int cuda_sdpa_new(struct cuda_device *device, const struct cuda_sdpa *sdpa,
                   struct cuda_sdpa_kernel **kernel, struct err *err)
 {
-    struct cuda_sdpa_plan *p;
+    const struct cudnn_plan *p;
     struct cuda_sdpa_kernel *k;
 
     *kernel = NULL;
     if (cudnn_open(device, err))
         return -1;
-    p = find(device, sdpa);
-    if (!p->cudnn.execution)
+    p = cudnn_plan_of(device, &attentions, sdpa);
+    if (!p->execution)
         return 0;
     k = *kernel = mem_new(1, sizeof(*k));
+    k->what = *sdpa;
     k->plan = p;
     k->scale = (float)sdpa->scale;
     k->one = 1;
@@ -432,17 +397,6 @@ void cuda_sdpa_free(struct cuda_sdpa_kernel *kernel)
     free(kernel);
 }
 
-void cuda_sdpa_clear(struct cuda_device *device)
-{
-    while (device->sdpa_plans) {
-        struct cuda_sdpa_plan *p = device->sdpa_plans;
-
-        device->sdpa_plans = p->next;
-        cudnn_clear(&p->cudnn);
-        free(p);
-    }
-}
-
 /* Running ---------------------------------------------------------------------------------- */
 
 /* Of the sums of a gradient, in front of what cuDNN wants. */
@@ -456,16 +410,14 @@ static size_t sums_bytes(const struct cuda_sdpa *what)
 
 size_t cuda_sdpa_workspace(const struct cuda_sdpa_kernel *kernel)
 {
-    const struct cuda_sdpa_plan *p = kernel->plan;
-
-    return sums_bytes(&p->what) + (size_t)p->cudnn.workspace + CUDA_WORKSPACE_ALIGNMENT;
+    return sums_bytes(&kernel->what) + (size_t)kernel->plan->workspace + CUDA_WORKSPACE_ALIGNMENT;
 }
 
 /* Where the operands stay where they are the pack is made once. */
 static int make_pack(struct cuda_sdpa_kernel *k, const struct cuda_sdpa_args *args,
                      struct err *err)
 {
-    const struct cuda_sdpa *what = &k->plan->what;
+    const struct cuda_sdpa *what = &k->what;
     char *workspace = cuda_workspace(args->workspace);
     const int64_t ids[] = { Q, K, V, Y, SAVED, SCALE, HIDDEN, MASK, DY, DQ, DK, DV, SUMS, ONE };
     const void *at[] = { args->q, args->k, args->v, args->y, args->saved, &k->scale, &k->hidden,
@@ -482,12 +434,12 @@ static int make_pack(struct cuda_sdpa_kernel *k, const struct cuda_sdpa_args *ar
             continue;
         if (ids[i] < SCALE && (uintptr_t)at[i] % CUDNN_ALIGNMENT)
             return err_set(err, "GPU %s: an operand of an attention is not aligned to %d bytes",
-                           k->plan->cudnn.device->address, CUDNN_ALIGNMENT);
+                           k->plan->device->address, CUDNN_ALIGNMENT);
         used[n] = ids[i];
         used_at[n++] = at[i];
     }
     k->args = *args;
-    return cudnn_make_pack(&k->plan->cudnn, used, used_at, n, workspace + sums_bytes(what),
+    return cudnn_make_pack(k->plan, used, used_at, n, workspace + sums_bytes(what),
                            &k->pack, err);
 }
 
@@ -496,5 +448,5 @@ int cuda_sdpa_run(struct cuda_stream *stream, struct cuda_sdpa_kernel *kernel,
 {
     return make_pack(kernel, args, err)
                ? -1
-               : cudnn_execute(&kernel->plan->cudnn, stream->stream, kernel->pack, err);
+               : cudnn_execute(kernel->plan, stream->stream, kernel->pack, err);
 }

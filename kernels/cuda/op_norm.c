@@ -244,6 +244,29 @@ static int plan_batchnorm(struct cuda_kernel *k, struct cuda_channels *c)
     return cuda_is_f32(k) ? status : -1;
 }
 
+/* That cuDNN makes y, or dx: one group of images whose channels are last. None: kernels of ours do. */
+static void find_library(struct cuda_kernel *k, enum cuda_image_kind kind, const struct cuda_channels *c,
+                         int relu)
+{
+    const struct kernel *d = k->digest;
+    const struct cuda_image image = {
+        .kind = kind, .narrow = (int64_t)k->narrow, .images = d->group, .channels = d->length,
+        .in = { d->after, 1 }, .relu = relu, .epsilon = d->epsilon,
+    };
+
+    if (!k->device->library_norms || !c->columns || c->groups != 1)
+        return;
+    k->failed = k->device->cuda->image_new(k->device->gpu, &image, &k->image, k->err) < 0;
+    if (k->image)
+        k->workspace += k->device->cuda->image_workspace(k->image);
+}
+
+/* Behind the two floats for each channel. */
+static void *library_workspace(const struct cuda_channels *c, float *stats)
+{
+    return stats + 2 * c->groups * c->length;
+}
+
 /* Kernels of images take words. */
 static int check_words(const struct cuda_kernel *k, const struct cuda_channels *c, const void *y,
                        const float *scale, const float *bias, struct err *err)
@@ -260,6 +283,19 @@ static int check_words(const struct cuda_kernel *k, const struct cuda_channels *
 static float *output(const struct cuda_kernel *k, const struct kernel_args *args, int i)
 {
     return i < k->digest->n_outputs ? args->outputs[i] : NULL;
+}
+
+/* It knows nothing of evaluations: the kernels behind it make y anew there. */
+static int make_by_library(const struct cuda_kernel *k, struct stream *stream, const struct cuda_batchnorm *l,
+                           struct err *err)
+{
+    const struct cuda_image_args args = {
+        .x = l->channels.x, .y = l->y, .scale = l->scale, .bias = l->bias, .mean = l->stats,
+        .inverse = l->stats + l->channels.length,
+        .workspace = library_workspace(&l->channels, l->stats),
+    };
+
+    return k->device->cuda->image(stream->cuda, k->image, &args, err);
 }
 
 static int run_batchnorm(const struct cuda_kernel *k, struct stream *stream,
@@ -282,7 +318,8 @@ static int run_batchnorm(const struct cuda_kernel *k, struct stream *stream,
     l.mean = output(k, args, 3);
     l.inverse = output(k, args, 4);
     l.stats = batchnorm_stats(&l.channels, args);
-    if (check_words(k, &l.channels, l.y, l.scale, l.bias, err))
+    if (check_words(k, &l.channels, l.y, l.scale, l.bias, err) ||
+        (l.made && make_by_library(k, stream, &l, err)))
         return -1;
     return k->digest->out[0].elements ? k->device->cuda->batchnorm(stream->cuda, &l, err) : 0;
 }
@@ -302,7 +339,24 @@ static int make_batchnorm(struct cuda_kernel *k, const struct graph *graph, int 
                                   .momentum = k->digest->momentum,
                                   .relu = joined(graph, node) };
     k->run = run_batchnorm;
-    return plan_batchnorm(k, &l->channels) || (l->relu && !l->channels.columns) ? -1 : 0;
+    if (plan_batchnorm(k, &l->channels) || (l->relu && !l->channels.columns))
+        return -1;
+    find_library(k, CUDA_IMAGE_NORM, &l->channels, l->relu);
+    l->made = k->image != NULL;
+    return k->failed ? -1 : 0;
+}
+
+static int grad_by_library(const struct cuda_kernel *k, struct stream *stream,
+                           const struct cuda_batchnorm_grad *l, struct err *err)
+{
+    const struct cuda_image_args args = {
+        .x = l->channels.x, .dy = l->channels.dy, .dx = l->dx, .scale = l->scale,
+        .mean = (float *)(uintptr_t)l->channels.mean, .inverse = (float *)(uintptr_t)l->channels.inverse,
+        .dscale = l->dscale, .dbias = l->dbias,
+        .workspace = library_workspace(&l->channels, l->means),
+    };
+
+    return k->device->cuda->image(stream->cuda, k->image, &args, err);
 }
 
 static int run_batchnorm_grad(const struct cuda_kernel *k, struct stream *stream,
@@ -326,7 +380,14 @@ static int run_batchnorm_grad(const struct cuda_kernel *k, struct stream *stream
     }
     if (check_words(k, &l.channels, l.dx, l.scale, l.channels.cut_bias, err))
         return -1;
+    if (k->image && cuda_has_words(l.dscale) && cuda_has_words(l.dbias))
+        return grad_by_library(k, stream, &l, err);
     return l.channels.length ? k->device->cuda->batchnorm_grad(stream->cuda, &l, err) : 0;
+}
+
+static bool makes_all(const struct kernel *d)
+{
+    return d->n_outputs == 3 && d->out[0].elements > 0 && d->out[1].elements > 0 && d->out[2].elements > 0;
 }
 
 static int make_batchnorm_grad(struct cuda_kernel *k, const struct graph *graph, int node)
@@ -336,7 +397,12 @@ static int make_batchnorm_grad(struct cuda_kernel *k, const struct graph *graph,
     l->channels = batchnorm_channels(k);
     l->relu = joined(graph, node);
     k->run = run_batchnorm_grad;
-    return plan_batchnorm(k, &l->channels) || (l->relu && !l->channels.columns) ? -1 : 0;
+    if (plan_batchnorm(k, &l->channels) || (l->relu && !l->channels.columns))
+        return -1;
+    /* cuDNN would want to be told which dy a Relu let through. */
+    if (!l->relu && makes_all(k->digest))
+        find_library(k, CUDA_IMAGE_NORM_GRAD, &l->channels, 0);
+    return k->failed ? -1 : 0;
 }
 
 const struct cuda_op cuda_ops_norm[] = {

@@ -23,9 +23,10 @@ struct cuda_recording;
 struct cuda_product;
 struct cuda_convolution;
 struct cuda_sdpa_kernel;
+struct cuda_image_kernel;
 struct cuda_chain_kernel;
 
-#define CUDA_RUNTIME_VERSION 9
+#define CUDA_RUNTIME_VERSION 10
 #define CUDA_RUNTIME_SYMBOL "tasuki_cuda_runtime"
 
 /* Where texts that took long to make are kept for later runs, each by one that says what it follows from;
@@ -128,6 +129,14 @@ struct cuda_runtime {
     size_t (*sdpa_workspace)(const struct cuda_sdpa_kernel *kernel);
     int (*sdpa)(struct cuda_stream *stream, struct cuda_sdpa_kernel *kernel,
                 const struct cuda_sdpa_args *args, struct err *err);
+
+    /* BatchNorms and pools by a library, in the same way. */
+    int (*image_new)(struct cuda_device *device, const struct cuda_image *image,
+                     struct cuda_image_kernel **kernel, struct err *err);
+    void (*image_free)(struct cuda_image_kernel *kernel);
+    size_t (*image_workspace)(const struct cuda_image_kernel *kernel);
+    int (*image)(struct cuda_stream *stream, struct cuda_image_kernel *kernel,
+                 const struct cuda_image_args *args, struct err *err);
 
     /* Kernels of chain.c: machine code for this GPU, malloc'ed, of a text that has CUDA_CHAIN_KERNEL; a
      * kernel of such code, which need not be kept; and a launch of it.

@@ -56,6 +56,8 @@ SPREADS = 3         # of what PyTorch itself is off
 FORECAST = 0.05
 TORCH_CURVES = ["mlp", "cnn", "encoder", "bert", "gpt2", "llama", "resnet50", "vit"]
 CURVE_STEPS = 5
+NORMED = ["resnet50"]       # of BatchNorms and pools of images, which cuDNN has in 16 bits, too
+BY_CUDNN = ["norm", "pool", "norm,pool"]
 LIBRARY_KERNEL = re.compile("cudnn|cublas|cutlass|xmma|nvjet", re.I)
 ROOM_OF_ONE = 45e9  # bytes: the Llama-like's step, which is the largest
 SANITIZED = [("cnn", "float32"), ("cnn", "bf16"), ("causal", "bf16")]
@@ -144,9 +146,9 @@ def losses(log):
     return [line["loss"] for line in log if "step" in line and "event" not in line]
 
 
-def operators(checks, program, backend="cuda"):
+def operators(checks, program, backend="cuda", **more):
     text = checks.call([os.path.join(checks.args.build, "tests", "unit", program)],
-                       TASUKI_TEST_BACKEND=backend)
+                       TASUKI_TEST_BACKEND=backend, **more)
     if "SKIPPED" in text:
         raise RuntimeError(f"{program} skips what it is to check")
     return {"tests": len(re.findall(r"^(?:ok|\[ +OK)", text, re.M))}
@@ -381,7 +383,7 @@ def plan_unmeasured(checks, options, memory=10**10):
     return path
 
 
-def torch_curve(checks, name, precision):
+def torch_curve(checks, name, precision, **more):
     """The same weights, from the ONNX file, and the same batch; beside PyTorch in float64, from which
     its own losses in this precision show what rounding does.
     """
@@ -391,12 +393,12 @@ def torch_curve(checks, name, precision):
         narrow = losses_of_pytorch(chosen, CURVE_STEPS, precision)
     spread = [abs(a - b) / abs(b) for a, b in zip(narrow, expected)]
     spread = [max(spread[:i + 1]) for i in range(len(spread))]
-    model, data, more = options[0], options[1:3], ["--batchnorm-samples", str(batch)]
+    model, data, groups = options[0], options[1:3], ["--batchnorm-samples", str(batch)]
     plan = plan_unmeasured(checks, [model, *data, "--loss", f"{chosen.loss}:y,t", "--optimizer",
                                     chosen.optimizer, "--precision", precision, "--global-batch",
-                                    str(batch), *(more if name == "resnet50" else [])])
+                                    str(batch), *(groups if name == "resnet50" else [])])
     return curve(checks, [plan, *data, *chosen.options, "--steps", str(CURVE_STEPS),
-                          "--no-shuffle"], expected, 1, [], precision, spread)
+                          "--no-shuffle"], expected, 1, [], precision, spread, **more)
 
 
 def of_log(log, event):
@@ -443,12 +445,13 @@ def tensor_cores(log, precision):
     return {"on tensor cores": f"{found['on_them']} of {found['products']}"}
 
 
-def speed(checks, name, precision):
-    rival = None if name == "digits" else prepare(checks, name).result()
-    options, batch, _ = of_pytorch(checks, name) if rival else digits(checks)
+def speed(checks, name, precision, **more):
+    """'more', for the environment: of who computes what; then without PyTorch's side."""
+    rival = None if name == "digits" or more else prepare(checks, name).result()
+    options, batch, _ = digits(checks) if name == "digits" else of_pytorch(checks, name)
     log = checks.train([*options, "--device", "cuda", "--precision", precision, "--stages", "1",
                         "--micro-batches", "1", "--global-batch", str(batch), "--steps",
-                        str(checks.args.steps + 3)])
+                        str(checks.args.steps + 3)], **more)
     steps = [line["seconds"] for line in log if "step" in line and "event" not in line]
     took = statistics.median(steps[3:])
     plan, forecast = of_log(log, "start")["plan"], of_log(log, "end")["predicted_seconds"]
@@ -458,7 +461,7 @@ def speed(checks, name, precision):
                **tensor_cores(log, precision),
                "forecast ms": 1e3 * forecast, "forecast off by": forecast / took - 1,
                "forecast holds": "yes" if abs(forecast / took - 1) <= FORECAST else "no"}
-    if checks.args.tables:
+    if checks.args.tables and not more:
         write_table(checks, name, precision, options, batch)
     if rival and checks.args.beside:
         figures.update(beside_pytorch(rival, precision, took))
@@ -530,6 +533,9 @@ def run_all(checks, wanted):
         for narrow in ("bf16", "fp16"):
             checks.row("operators", f"test_ops, {narrow}",
                        lambda n=narrow: operators(checks, "test_ops", f"cuda-{n}"))
+            checks.row("operators", f"test_ops, {narrow}, {BY_CUDNN[-1]} by cuDNN",
+                       lambda n=narrow: operators(checks, "test_ops", f"cuda-{n}",
+                                                  TASUKI_CUDA_CUDNN=BY_CUDNN[-1]))
     if "curves" in wanted:
         curves(checks)
     if "features" in wanted:
@@ -539,6 +545,10 @@ def run_all(checks, wanted):
             for precision in ("float32", "bf16"):
                 checks.row("torch-curve", f"{name}, {precision}",
                            lambda n=name, p=precision: torch_curve(checks, n, p))
+            if name in NORMED:
+                checks.row("torch-curve", f"{name}, bf16, {BY_CUDNN[-1]} by cuDNN",
+                           lambda n=name: torch_curve(checks, n, "bf16",
+                                                      TASUKI_CUDA_CUDNN=BY_CUDNN[-1]))
     if "sanitizer" in wanted:
         for tool in ("memcheck", "racecheck", "initcheck"):
             for name, precision in SANITIZED:
@@ -565,6 +575,10 @@ def speeds(checks):
         for precision in precisions:
             checks.alone("speed", f"{name}, {precision}",
                          lambda n=name, p=precision: speed(checks, n, p))
+            for words in BY_CUDNN if name in NORMED and precision in ("bf16", "fp16") else []:
+                checks.alone("speed", f"{name}, {precision}, {words} by cuDNN",
+                             lambda n=name, p=precision, w=words:
+                             speed(checks, n, p, TASUKI_CUDA_CUDNN=w))
         end_rival(checks, name)
 
 

@@ -427,13 +427,99 @@ TEXT
     near_curve bf16 float32
 }
 
+# plans KIND: how many of this kind of operation on images are kept, by the number of cuda_image_kind.
+plans() {
+    find cache -name 'cudnn-*.plan' -exec grep -haoE "image [0-9]+, 0$1" {} + | wc -l
+}
+
+# Of three BatchNorms one has a Relu behind it, whose gradient is no library's.
+@test "16 bits: BatchNorms and pools by cuDNN where that is asked for, near float32's" {
+    local net words precision norms pools recompute
+    "$builddir/tests/make_onnx" images.onnx <<'TEXT'
+input image float batch,1,8,8
+init a float 8,1,3,3
+node Conv image,a -> c0 pads=[1,1,1,1]
+init s0 float 8 = 1,1,1,1,1,1,1,1
+init z0 float 8 = 0,0,0,0,0,0,0,0
+init m0 float 8 = 0,0,0,0,0,0,0,0
+init v0 float 8 = 1,1,1,1,1,1,1,1
+node BatchNormalization c0,s0,z0,m0,v0 -> n0
+node Relu n0 -> r0
+node MaxPool r0 -> p0 kernel_shape=[3,3] strides=[2,2] pads=[0,0,1,1]
+init b float 8,8,3,3
+node Conv p0,b -> c1 pads=[1,1,1,1]
+init s1 float 8 = 1,1,1,1,1,1,1,1
+init z1 float 8 = 0,0,0,0,0,0,0,0
+node BatchNormalization c1,s1,z1,m1,v1 -> n1
+init m1 float 8 = 0,0,0,0,0,0,0,0
+init v1 float 8 = 1,1,1,1,1,1,1,1
+init d float 8,8,1,1
+node Conv p0,d -> c2
+init s2 float 8 = 1,1,1,1,1,1,1,1
+init z2 float 8 = 0,0,0,0,0,0,0,0
+node BatchNormalization c2,s2,z2,m2,v2 -> n2
+init m2 float 8 = 0,0,0,0,0,0,0,0
+init v2 float 8 = 1,1,1,1,1,1,1,1
+node Add n1,n2 -> sum
+node Relu sum -> r2
+node AveragePool r2 -> p2 kernel_shape=[2,2] strides=[1,1] pads=[1,0,0,1]
+node MaxPool p2 -> p3 kernel_shape=[2,2] strides=[2,2]
+node Flatten p3 -> h
+init i float 32,10
+node MatMul h,i -> y
+output y
+TEXT
+    net="images.onnx --loss cross-entropy:y,label --data $srcdir/etc/demo/digits-train.safetensors
+        --batchnorm-samples 8 --threads 1 --optimizer momentum"
+    "$TASUKI" profile $net --batch-size 8 -q -o cost.json
+    net="$net --cost cost.json --device cuda --global-batch 16 --micro-batches 2 --steps 3 --lr 0.03"
+    net="$net --test $srcdir/etc/demo/digits-test.safetensors --eval-every 3"
+    on_fake "$TASUKI" train $net -q --stages 1 --log float32
+    drawn 1 "bf16 none" "fp16 full"
+    read -r precision recompute <<<"${drawn[0]}"
+    for words in norm pool norm,pool; do
+        rm -rf cache
+        norms=0 pools=0
+        [[ $words != *norm* ]] || norms=1
+        [[ $words != *pool* ]] || pools=1
+        TASUKI_CACHE_DIR=$PWD/cache TASUKI_FAKE_WATCH=1 TASUKI_CUDA_CUDNN=$words \
+            on_fake "$TASUKI" train $net -q --stages 1 --precision $precision --recompute $recompute \
+            --log $precision
+        echo "$precision $words: $(for i in 0 1 2 3 4 5; do plans $i; done | xargs)"
+        # BatchNorms of two sizes, one with and one without a Relu, and the gradient of the latter; two
+        # pools of maxima, and one of means.
+        [ $(plans 0) -eq $((2 * norms)) ]
+        [ $(plans 1) -eq $norms ]
+        [ $(plans 2) -eq $((2 * pools)) ]
+        [ $(plans 4) -eq $((2 * pools)) ]
+        [ $(plans 3) -eq $pools ]
+        [ $(plans 5) -eq $pools ]
+        near_curve $precision float32
+        paste <(tested $precision) <(tested float32) | awk '
+            { difference = $1 - $2 } END { exit NR != 1 || difference ^ 2 > (1e-2 * $2) ^ 2 }'
+        cp $precision one
+        # The same again, from plans that are kept, and in two stages, to the bit.
+        for plan in "--stages 1" "--stages 2 --replicas 1,1 --ranks-in-process 2"; do
+            TASUKI_CACHE_DIR=$PWD/cache TASUKI_CUDA_CUDNN=$words \
+                on_fake "$TASUKI" train $net -q $plan --precision $precision --log two
+            [ "$(losses one)" = "$(losses two)" ]
+            [ "$(tested one)" = "$(tested two)" ]
+        done
+    done
+    run env TASUKI_CUDA_CUDNN=norm,pools LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" train $net
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"TASUKI_CUDA_CUDNN=norm,pools: expected norm, pool or both"* ]]
+}
+
 @test "every operator in 16 bits is near the reference, cuDNN's attention among them" {
-    local precision
-    drawn 1 bf16 fp16
-    for precision in "${drawn[@]}"; do
-        echo "$precision"
+    local way precision words
+    drawn 1 bf16 fp16 "bf16 norm,pool" "fp16 norm,pool"
+    for way in "${drawn[@]}"; do
+        echo "$way"
+        read -r precision words <<<"$way"
         # So few bytes that gradients of attentions take turns.
-        TASUKI_TEST_BACKEND=cuda-$precision TASUKI_CUDA_SCORES=2000 \
+        TASUKI_TEST_BACKEND=cuda-$precision TASUKI_CUDA_CUDNN=$words TASUKI_CUDA_SCORES=2000 \
             on_fake "$builddir/tests/unit/test_ops"
     done
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What the real cuDNN chooses for a GPU that is not here. It compiles for it and needs none, so this shows
- * that it takes the graphs which module_sdpa.c and module_conv.c make, and that a plan which was kept is
+ * that it takes the graphs which module_sdpa.c, module_conv.c and module_image.c make, and that a plan which was kept is
  * taken again; no number is computed.
  */
 #include "kernels/cuda/module_cudnn.h"
@@ -199,6 +199,81 @@ static void test_convolutions(void **state)
     assert_int_equal(on_tensor_cores, n);
 }
 
+/* Chosen by the first device, taken from the shelf by the second. */
+static void check_image(const struct cuda_image *what, const char *name)
+{
+    struct shelf shelf = { 0 };
+    size_t workspace[2];
+
+    for (int i = 0; i < 2; i++) {
+        struct cuda_device *device = open_h200(&shelf);
+        struct cuda_image_kernel *kernel = NULL;
+        struct err err = { 0 };
+
+        if (cuda_image_new(device, what, &kernel, &err))
+            fail_msg("%s: %s", name, err.text);
+        if (!kernel)
+            fail_msg("%s: cuDNN has it not", name);
+        workspace[i] = cuda_image_workspace(kernel);
+        assert_in_range(workspace[i], 0, cuda_absent.image_workspace(NULL));
+        cuda_image_free(kernel);
+        close_h200(device);
+        assert_int_equal(shelf.puts, 1);
+        assert_int_equal(shelf.hits, i);
+    }
+    assert_int_equal(workspace[0], workspace[1]);
+    print_message("%s: %zu of scratch\n", name, workspace[0]);
+    free(shelf.what);
+    free(shelf.text);
+}
+
+/* Channels and side of what a ResNet-50 of 256 images normalises. */
+static void test_norms(void **state)
+{
+    static const int64_t cases[][2] = { { 64, 112 }, { 256, 56 }, { 512, 28 }, { 2048, 7 } };
+    static const char *const forms[] = { "BatchNorm", "with Relu", "gradient" };
+
+    (void)state;
+    for (int i = 0; i < COUNT(cases); i++)
+        for (int form = 0; form < COUNT(forms); form++) {
+            int64_t side = cases[i][1];
+            const struct cuda_image what = {
+                .kind = form == 2 ? CUDA_IMAGE_NORM_GRAD : CUDA_IMAGE_NORM, .images = 256,
+                .channels = cases[i][0], .in = { side, side }, .relu = form == 1,
+                .narrow = i % 2 ? CUDA_FLOAT16 : CUDA_BFLOAT16, .epsilon = 1e-5,
+            };
+            char name[64];
+
+            snprintf(name, sizeof(name), "%d channels of %d, %s", (int)cases[i][0], (int)side, forms[form]);
+            check_image(&what, name);
+        }
+}
+
+static void test_pools(void **state)
+{
+    static const struct {
+        const char *name;
+        enum cuda_image_kind kind;
+        int64_t count_padding;
+    } cases[] = {
+        { "MaxPool", CUDA_IMAGE_MAX, 0 },          { "MaxPoolGrad", CUDA_IMAGE_MAX_GRAD, 0 },
+        { "AveragePool", CUDA_IMAGE_MEAN, 0 },     { "AveragePoolGrad", CUDA_IMAGE_MEAN_GRAD, 0 },
+        { "AveragePool, all", CUDA_IMAGE_MEAN, 1 }, { "its gradient", CUDA_IMAGE_MEAN_GRAD, 1 },
+    };
+
+    (void)state;
+    for (int i = 0; i < COUNT(cases); i++) {
+        const struct cuda_image what = {
+            .kind = cases[i].kind, .count_padding = cases[i].count_padding, .images = 256,
+            .channels = 64, .in = { 112, 112 }, .out = { 56, 56 }, .kernel = { 3, 3 },
+            .stride = { 2, 2 }, .before = { 1, 1 }, .after = { 0, 0 },
+            .narrow = i < 2 ? CUDA_BFLOAT16 : CUDA_FLOAT16,
+        };
+
+        check_image(&what, cases[i].name);
+    }
+}
+
 /* cuDNN compiles nothing where there is no driver: the loader is to find the stand-in. */
 static void use_driver(void)
 {
@@ -224,7 +299,8 @@ int __lsan_is_turned_off(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_attentions),
-                                        cmocka_unit_test(test_convolutions) };
+                                        cmocka_unit_test(test_convolutions),
+                                        cmocka_unit_test(test_norms), cmocka_unit_test(test_pools) };
 
     use_driver();
     print_message("cuDNN %zu\n", cudnnGetVersion());
