@@ -5,12 +5,12 @@
 #ifndef TASUKI_TESTS_FAKE_GPU_H
 #define TASUKI_TESTS_FAKE_GPU_H
 
-#include <cuda_runtime_api.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <vector_types.h>
 
 #include "tests/fake_real.h"
 

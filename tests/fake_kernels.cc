@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The kernels of kernels/cuda as the host's compiler makes them of the same files.
 #define CUDA_EMULATED
+#include <cuda_runtime_api.h>
+
 #include "kernels/cuda/attention.cu"
 #include "kernels/cuda/channels.cu"
 #include "kernels/cuda/columns.cu"
