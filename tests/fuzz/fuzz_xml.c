@@ -4,6 +4,14 @@
  */
 #include "config.h"
 
+#ifdef HAVE_HWLOC
+/* Its inline functions do not pass our warnings. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wconversion"
+#include <hwloc.h>
+#pragma GCC diagnostic pop
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,6 +176,19 @@ static void ask_for_half(void)
     setenv("TASUKI_FUZZ_FILES", half, 1);
 }
 
+/* They come with the first topology, and libraries with them: children have them from here. */
+static void load_plugins(void)
+{
+#ifdef HAVE_HWLOC
+    static hwloc_topology_t kept;
+
+    if (hwloc_topology_init(&kept)) {
+        fputs("hwloc has no topology\n", stderr);
+        exit(1);
+    }
+#endif
+}
+
 int main(int argc, char **argv)
 {
     static const struct fuzz_target target = { "xml", ".xml", make, try };
@@ -181,6 +202,7 @@ int main(int argc, char **argv)
     setenv("HWLOC_HIDE_ERRORS", "2", 1);
     ask_for_half();
     load_source();
+    load_plugins();
     code = fuzz_main(&target, argc, argv);
     free(source);
     return code;
