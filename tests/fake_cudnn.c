@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A stand-in for cuDNN's backend API on top of fake_cuda.c: graphs of one convolution, and others by
- * fake_cudnn_graph.c and fake_cudnn_image.c, are computed by the host, in order with the stream, summed in double. Of the engines that it offers
- * only one is of use to who wants the same bits each time and has no memory without end. Whatever
+ * fake_cudnn_graph.c and fake_cudnn_image.c, are computed by the host, in order with the stream, summed in
+ * double. Of the engines that it offers only one is of use to who wants the same bits each time and has no memory without end. Whatever
  * it does not know, or the library would not take, ends the process with a message.
  */
 #include "config.h"

@@ -64,6 +64,8 @@ static void read_operation(struct graph *g, const struct descriptor *d)
         how = fake_other(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
                          CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
         o->mode = (int)fake_number(how, CUDNN_ATTR_POINTWISE_MODE);
+        REQUIRE(o->mode != CUDNN_POINTWISE_RELU_FWD ||
+                    fake_number(how, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION) == CUDNN_PROPAGATE_NAN, "NaNs");
         if (has(how, CUDNN_ATTR_POINTWISE_AXIS))
             o->axis = (int)fake_number(how, CUDNN_ATTR_POINTWISE_AXIS);
         o->x = fake_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC);

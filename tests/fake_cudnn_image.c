@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* BatchNorms, pools and their gradients in graphs of the stand-in for cuDNN, as its documents define them. Which
- * of equal maxima the library takes they do not say: here it is the first.
+/* BatchNorms, pools and their gradients in graphs of the stand-in for cuDNN, as its documents define them.
+ * Which of equal maxima the library takes they do not say: here it is the first.
  */
 #include "config.h"
 
@@ -31,6 +31,7 @@ static void read_window(const struct descriptor *d, struct operation *o)
     o->mode = (int)fake_number(d, CUDNN_ATTR_RESAMPLE_MODE);
     REQUIRE(fake_number(d, CUDNN_ATTR_RESAMPLE_COMP_TYPE) == CUDNN_DATA_FLOAT, "not float32");
     REQUIRE(fake_number(d, CUDNN_ATTR_RESAMPLE_SPATIAL_DIMS) == 2, "axes");
+    REQUIRE(fake_number(d, CUDNN_ATTR_RESAMPLE_NAN_PROPAGATION) == CUDNN_PROPAGATE_NAN, "NaNs");
     REQUIRE(fake_number(d, CUDNN_ATTR_RESAMPLE_PADDING_MODE) ==
                 (o->mode == CUDNN_RESAMPLE_MAXPOOL ? CUDNN_NEG_INF_PAD : CUDNN_ZERO_PAD), "padding");
     memcpy(o->window, fake_list(d, CUDNN_ATTR_RESAMPLE_WINDOW_DIMS, 2), bytes);
@@ -43,7 +44,8 @@ static void check_pool(const struct graph *g, const struct operation *o)
 {
     const struct tensor *x = &g->tensors[o->of[WIDE]], *y = &g->tensors[o->of[POOLED]];
 
-    REQUIRE(x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] && x->type == y->type, "the shapes do not fit");
+    REQUIRE(x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] && x->type == y->type,
+            "the shapes do not fit");
     for (int i = 0; i < 2; i++) {
         int64_t room = x->dim[2 + i] + o->before[i] + o->after[i] - o->window[i];
 
@@ -54,7 +56,8 @@ static void check_pool(const struct graph *g, const struct operation *o)
         return;
     REQUIRE(o->of[INDEX] >= 0, "no index");
     REQUIRE(g->tensors[o->of[INDEX]].type == CUDNN_DATA_INT8 &&
-                memcmp(g->tensors[o->of[INDEX]].dim, y->dim, sizeof(y->dim)) == 0, "the index does not fit");
+                memcmp(g->tensors[o->of[INDEX]].dim, y->dim, sizeof(y->dim)) == 0,
+            "the index does not fit");
 }
 
 static void check_norm(const struct graph *g, const struct operation *o)

@@ -165,6 +165,7 @@ static size_t sdpa_workspace(const struct cuda_sdpa_kernel *kernel)
     return kernel->scratch;
 }
 
+/* A MaxPool that a real one lacks after all keeps positions of four bytes in place of one. */
 static int image_new(struct cuda_device *device, const struct cuda_image *image,
                      struct cuda_image_kernel **kernel, struct err *err)
 {

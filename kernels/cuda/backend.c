@@ -100,7 +100,8 @@ static int read_library(struct device *d, struct err *err)
         else
             return err_set_code(err, EXIT_USAGE, "TASUKI_CUDA_CUDNN=%.64s: expected norm, pool or both, as "
                                 "norm,pool", given);
-        word += n + (word[n] == ',');
+        /* Behind a comma there is one more. */
+        word += n + (word[n] == ',' && word[n + 1]);
     }
     return 0;
 }
@@ -113,16 +114,16 @@ static bool refuses_chains(void)
     return said && strcmp(said, "0") == 0;
 }
 
-/* Costs that are kept by it are those of who computes. */
-static void name_device(struct device *d)
+/* The name is the key of measured costs: what is computed in which precision, and by whom. */
+static void name_device(struct device *d, const char *precision)
 {
-    bool both = d->library_norms && d->library_pools;
+    const char *by = !d->narrow                             ? ""
+                     : d->library_norms && d->library_pools ? ", norm and pool by cuDNN"
+                     : d->library_norms                     ? ", norm by cuDNN"
+                     : d->library_pools                     ? ", pool by cuDNN"
+                                                            : "";
 
-    snprintf(d->name, sizeof(d->name), "%s%s", d->cuda->name(d->gpu),
-             both               ? ", norm and pool by cuDNN"
-             : d->library_norms ? ", norm by cuDNN"
-             : d->library_pools ? ", pool by cuDNN"
-                                : "");
+    snprintf(d->name, sizeof(d->name), "%s%s%s", d->cuda->name(d->gpu), precision, by);
 }
 
 /* 'address' is that of a GPU, or the kind of one that is 'absent'. */
@@ -139,7 +140,7 @@ static int open_all(struct device *d, const char *address, bool absent, struct e
         return -1;
     if (!absent)
         d->cuda->keep_in(d->gpu, &store);
-    name_device(d);
+    name_device(d, "");
     d->reference = &reference_backend;
     d->reference_device = d->reference->device_open(1, NULL, err);
     if (!d->reference_device)
@@ -169,12 +170,11 @@ static struct device *device_imagine(const char *kind, struct err *err)
     return open_one(kind, true, err);
 }
 
-/* The name is the key of measured costs. */
 static struct device *make_tf32(struct device *d)
 {
     if (d) {
         d->tf32 = true;
-        snprintf(d->name, sizeof(d->name), "%s, TF32", d->cuda->name(d->gpu));
+        name_device(d, ", TF32");
     }
     return d;
 }
@@ -210,7 +210,7 @@ static struct device *make_bf16(struct device *d, struct err *err)
     }
     d->tf32 = true;
     d->narrow = CUDA_BFLOAT16;
-    snprintf(d->name, sizeof(d->name), "%s, BF16", d->cuda->name(d->gpu));
+    name_device(d, ", BF16");
     return d;
 }
 
@@ -231,7 +231,7 @@ static struct device *make_fp16(struct device *d)
         return NULL;
     d->tf32 = !is_before_ampere(d);
     d->narrow = CUDA_FLOAT16;
-    snprintf(d->name, sizeof(d->name), "%s, FP16", d->cuda->name(d->gpu));
+    name_device(d, ", FP16");
     return d;
 }
 

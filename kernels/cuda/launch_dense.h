@@ -93,7 +93,7 @@ enum cuda_image_kind {
 };
 
 /* A BatchNorm, a pool or a gradient of one by cuDNN: x[images, in, channels], y[images, out, channels] and
- * their gradients have 16 bits; 'out' is 'in' but of a pool. As above: compared as bytes.
+ * their gradients have 16 bits. Of a BatchNorm 'in' is all of space, and 1. As above: compared as bytes.
  */
 struct cuda_image {
     int64_t kind;                           /* enum cuda_image_kind */

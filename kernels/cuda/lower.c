@@ -21,7 +21,8 @@
 #include "kernels/cuda/border.h"
 #include "kernels/cuda/chain.h"
 
-const char cuda_narrow_layout = 'n', cuda_last_layout = 'l', cuda_places_layout = 'p', cuda_index_layout = 'i';
+const char cuda_narrow_layout = 'n', cuda_last_layout = 'l', cuda_places_layout = 'p';
+const char cuda_index_layout = 'i';
 
 #define NOWHERE CUDA_FORMS
 

@@ -158,6 +158,23 @@ int cudnn_build_tensor(struct cudnn_plan *p, const struct cudnn_tensor *tensor,
     return cudnn_build(p, CUDNN_BACKEND_TENSOR_DESCRIPTOR, list, COUNT(list), descriptor, err);
 }
 
+cudnnBackendDescriptor_t cudnn_add(struct cudnn_graph *g, cudnnBackendDescriptorType_t type,
+                                   const struct cudnn_attribute *list, int n)
+{
+    cudnnBackendDescriptor_t made = NULL;
+
+    g->failed = g->failed || cudnn_build(g->plan, type, list, n, &made, g->err);
+    return made;
+}
+
+cudnnBackendDescriptor_t cudnn_add_tensor(struct cudnn_graph *g, const struct cudnn_tensor *tensor)
+{
+    cudnnBackendDescriptor_t made = NULL;
+
+    g->failed = g->failed || cudnn_build_tensor(g->plan, tensor, &made, g->err);
+    return made;
+}
+
 /* Choosing --------------------------------------------------------------------------------- */
 
 static bool is_compiled_now(cudnnBackendDescriptor_t engine)
@@ -395,7 +412,7 @@ const struct cudnn_plan *cudnn_plan_of(struct cuda_device *device, const struct 
                          .what = mem_new(family->bytes, 1), .plan = { .device = device } };
     memcpy(e->what, what, family->bytes);
     if (!cudnn_recall(&e->plan, family->kind, what, family->bytes, family->workspace_limit)) {
-        if (family->choose(&e->plan, what, &ignored))
+        if (family->choose(&e->plan, what, family->workspace_limit, &ignored))
             e->plan.execution = NULL;
         cudnn_remember(&e->plan, family->kind, what, family->bytes);
     }

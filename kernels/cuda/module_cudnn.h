@@ -68,6 +68,18 @@ int cudnn_build(struct cudnn_plan *p, cudnnBackendDescriptorType_t type,
                 struct err *err);
 int cudnn_build_tensor(struct cudnn_plan *p, const struct cudnn_tensor *tensor,
                        cudnnBackendDescriptor_t *descriptor, struct err *err);
+
+/* A graph while it is made; the first error ends it, and what is built behind it is NULL. */
+struct cudnn_graph {
+    struct cudnn_plan *plan;
+    bool failed;
+    struct err *err;
+};
+
+cudnnBackendDescriptor_t cudnn_add(struct cudnn_graph *g, cudnnBackendDescriptorType_t type,
+                                   const struct cudnn_attribute *list, int n);
+cudnnBackendDescriptor_t cudnn_add_tensor(struct cudnn_graph *g, const struct cudnn_tensor *tensor);
+
 /* The first engine that fits and does not refuse. None: 0, and 'execution' stays NULL. */
 int cudnn_choose(struct cudnn_plan *p, const cudnnBackendDescriptor_t *operations, int n,
                  const struct cudnn_choice *choice, struct err *err);
@@ -85,11 +97,12 @@ struct cudnn_family {
     size_t bytes;               /* of what describes one */
     int64_t workspace_limit;
     bool of_products;           /* they are counted as such */
-    int (*choose)(struct cudnn_plan *p, const void *what, struct err *err);
+    int (*choose)(struct cudnn_plan *p, const void *what, int64_t workspace_limit, struct err *err);
 };
 
-/* The plan of what this describes, recalled, or chosen and remembered. It stays until the device is closed, as
- * each layer asks for it, also where cuDNN has none, for whatever reason: there is another way then.
+/* The plan of what this describes, recalled, or chosen and remembered. It stays until the device is closed,
+ * as each layer asks for it, also where cuDNN has none, for whatever reason: there is another way then.
+ * module_conv.c, which has to tell errors, has a table of its own.
  */
 const struct cudnn_plan *cudnn_plan_of(struct cuda_device *device, const struct cudnn_family *family,
                                        const void *what);

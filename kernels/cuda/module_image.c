@@ -22,34 +22,14 @@ struct cuda_image_kernel {
 /* Names of the operands within a graph; NORMAL is what a Relu reads. */
 enum { X = 1, Y, DY, DX, INDEX, SCALE, BIAS, MEAN, INVERSE, DSCALE, DBIAS, EPSILON, NORMAL };
 
-/* A graph while it is made; the first error ends it. */
 struct graph {
-    struct cudnn_plan *plan;
+    struct cudnn_graph made;
     const struct cuda_image *what;
-    bool failed;
-    struct err *err;
 };
 
 typedef cudnnBackendDescriptor_t tensor;
 
-static cudnnBackendDescriptor_t build(struct graph *g, cudnnBackendDescriptorType_t type,
-                                      const struct cudnn_attribute *list, int n)
-{
-    cudnnBackendDescriptor_t made = NULL;
-
-    g->failed = g->failed || cudnn_build(g->plan, type, list, n, &made, g->err);
-    return made;
-}
-
 /* Tensors ---------------------------------------------------------------------------------- */
-
-static tensor add_tensor(struct graph *g, const struct cudnn_tensor *t)
-{
-    tensor made = NULL;
-
-    g->failed = g->failed || cudnn_build_tensor(g->plan, t, &made, g->err);
-    return made;
-}
 
 /* [images, channels, space], stored with the channels last. */
 static tensor image(struct graph *g, int64_t name, const int64_t *space)
@@ -63,7 +43,7 @@ static tensor image(struct graph *g, int64_t name, const int64_t *space)
         .is_virtual = name == NORMAL,
     };
 
-    return add_tensor(g, &t);
+    return cudnn_add_tensor(&g->made, &t);
 }
 
 static tensor numbers(struct graph *g, int64_t name)
@@ -73,7 +53,7 @@ static tensor numbers(struct graph *g, int64_t name)
                                     .dim = { 1, n, 1, 1 }, .stride = { n, 1, n, n },
                                     .by_value = name == EPSILON };
 
-    return add_tensor(g, &t);
+    return cudnn_add_tensor(&g->made, &t);
 }
 
 /* Graphs ----------------------------------------------------------------------------------- */
@@ -88,14 +68,15 @@ static cudnnBackendDescriptor_t rectify(struct graph *g, tensor x, tensor y)
         { CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type },
         { CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, 1, &nan },
     };
-    cudnnBackendDescriptor_t desc = build(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, how, COUNT(how));
+    cudnnBackendDescriptor_t desc =
+        cudnn_add(&g->made, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, how, COUNT(how));
     const struct cudnn_attribute list[] = {
         { CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &desc },
         { CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x },
         { CUDNN_ATTR_OPERATION_POINTWISE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y },
     };
 
-    return build(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, list, COUNT(list));
+    return cudnn_add(&g->made, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, list, COUNT(list));
 }
 
 #define OPERAND(KIND, NAME, TENSOR) \
@@ -118,7 +99,7 @@ static int add_norm(struct graph *g, cudnnBackendDescriptor_t *operations)
         OPERAND(NORM_FWD, YDESC, y),
     };
 
-    operations[0] = build(g, CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR, list, COUNT(list));
+    operations[0] = cudnn_add(&g->made, CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR, list, COUNT(list));
     if (w->relu)
         operations[1] = rectify(g, y, image(g, Y, w->in));
     return w->relu ? 2 : 1;
@@ -139,7 +120,8 @@ static int add_norm_grad(struct graph *g, cudnnBackendDescriptor_t *operations)
         OPERAND(NORM_BWD, DBIAS_DESC, dbias), OPERAND(NORM_BWD, DXDESC, dx),
     };
 
-    operations[0] = build(g, CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR, list, COUNT(list));
+    operations[0] =
+        cudnn_add(&g->made, CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR, list, COUNT(list));
     return 1;
 }
 
@@ -170,7 +152,7 @@ static cudnnBackendDescriptor_t window(struct graph *g)
         { CUDNN_ATTR_RESAMPLE_WINDOW_DIMS, CUDNN_TYPE_INT64, rank, w->kernel },
     };
 
-    return build(g, CUDNN_BACKEND_RESAMPLE_DESCRIPTOR, list, COUNT(list));
+    return cudnn_add(&g->made, CUDNN_BACKEND_RESAMPLE_DESCRIPTOR, list, COUNT(list));
 }
 
 static bool is_pool_grad(const struct cuda_image *w)
@@ -195,7 +177,7 @@ static int add_pool(struct graph *g, cudnnBackendDescriptor_t *operations)
         POOLED(IDXDESC, IDXDESC, index),
     };
 
-    operations[0] = build(g, back ? CUDNN_BACKEND_OPERATION_RESAMPLE_BWD_DESCRIPTOR
+    operations[0] = cudnn_add(&g->made, back ? CUDNN_BACKEND_OPERATION_RESAMPLE_BWD_DESCRIPTOR
                                   : CUDNN_BACKEND_OPERATION_RESAMPLE_FWD_DESCRIPTOR,
                           list, index ? 4 : 3);
     return 1;
@@ -221,14 +203,14 @@ static bool note_fits(const void *what, cudnnBackendNumericalNote_t note)
            note != CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
 }
 
-static int choose(struct cudnn_plan *p, const void *what, struct err *err)
+static int choose(struct cudnn_plan *p, const void *what, int64_t workspace_limit, struct err *err)
 {
-    const struct cudnn_choice choice = { note_fits, NULL, CUDA_IMAGE_SCRATCH, true };
-    struct graph g = { .plan = p, .what = what, .err = err };
+    const struct cudnn_choice choice = { note_fits, NULL, workspace_limit, true };
+    struct graph g = { .made = { .plan = p, .err = err }, .what = what };
     cudnnBackendDescriptor_t operations[2];
     int n = add_operations(&g, operations);
 
-    return g.failed ? -1 : cudnn_choose(p, operations, n, &choice, err);
+    return g.made.failed ? -1 : cudnn_choose(p, operations, n, &choice, err);
 }
 
 static const struct cudnn_family images = { "image", sizeof(struct cuda_image), CUDA_IMAGE_SCRATCH, false,

@@ -29,27 +29,15 @@ struct cuda_sdpa_kernel {
  */
 enum { Q = 1, K, V, Y, SAVED, DY, DQ, DK, DV, MASK, SUMS, SCALE, ONE, HIDDEN, VIRTUAL };
 
-/* A graph while it is made; the first error ends it. */
 struct graph {
-    struct cudnn_plan *plan;
+    struct cudnn_graph made;
     const struct cuda_sdpa *what;
     int64_t next;
     int n;
     cudnnBackendDescriptor_t operations[MOST_OPERATIONS];
-    bool failed;
-    struct err *err;
 };
 
 typedef cudnnBackendDescriptor_t tensor;
-
-static tensor build(struct graph *g, cudnnBackendDescriptorType_t type,
-                    const struct cudnn_attribute *list, int n)
-{
-    cudnnBackendDescriptor_t made = NULL;
-
-    g->failed = g->failed || cudnn_build(g->plan, type, list, n, &made, g->err);
-    return made;
-}
 
 /* Tensors ---------------------------------------------------------------------------------- */
 
@@ -60,12 +48,10 @@ static tensor add_tensor(struct graph *g, int64_t name, cudnnDataType_t type, co
 {
     struct cudnn_tensor t = { .name = name, .type = type, .rank = 4, .is_virtual = name >= VIRTUAL,
                               .by_value = name >= SCALE && name < VIRTUAL };
-    tensor made = NULL;
 
     memcpy(t.dim, dim, 4 * sizeof(*dim));
     memcpy(t.stride, stride, 4 * sizeof(*stride));
-    g->failed = g->failed || cudnn_build_tensor(g->plan, &t, &made, g->err);
-    return made;
+    return cudnn_add_tensor(&g->made, &t);
 }
 
 /* Stored as [batch, heads, rows, columns], turned as [batch, rows, heads, columns]; BY_COLUMNS: what is
@@ -141,9 +127,9 @@ static tensor number(struct graph *g, int64_t name)
 static void add_operation(struct graph *g, cudnnBackendDescriptorType_t type,
                           const struct cudnn_attribute *list, int n)
 {
-    cudnnBackendDescriptor_t made = build(g, type, list, n);
+    cudnnBackendDescriptor_t made = cudnn_add(&g->made, type, list, n);
 
-    if (!g->failed && g->n < MOST_OPERATIONS)
+    if (!g->made.failed && g->n < MOST_OPERATIONS)
         g->operations[g->n++] = made;
 }
 
@@ -157,7 +143,7 @@ static tensor pointwise(struct graph *g, cudnnPointwiseMode_t mode, cudnnDataTyp
         { CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis },
     };
     cudnnBackendDescriptor_t desc =
-        build(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, how, axis < 0 ? 2 : 3);
+        cudnn_add(&g->made, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, how, axis < 0 ? 2 : 3);
     struct cudnn_attribute list[5] = {
         { CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &desc },
         { CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x },
@@ -186,7 +172,7 @@ static void multiply(struct graph *g, tensor a, tensor b, tensor c)
     const struct cudnn_attribute how[] = {
         { CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type },
     };
-    cudnnBackendDescriptor_t desc = build(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR, how, COUNT(how));
+    cudnnBackendDescriptor_t desc = cudnn_add(&g->made, CUDNN_BACKEND_MATMUL_DESCRIPTOR, how, COUNT(how));
     const struct cudnn_attribute list[] = {
         { CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &a },
         { CUDNN_ATTR_OPERATION_MATMUL_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &b },
@@ -205,7 +191,8 @@ static tensor reduce(struct graph *g, cudnnReduceTensorOp_t kind, tensor x, tens
         { CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &kind },
         { CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type },
     };
-    cudnnBackendDescriptor_t desc = build(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, how, COUNT(how));
+    cudnnBackendDescriptor_t desc =
+        cudnn_add(&g->made, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, how, COUNT(how));
     const struct cudnn_attribute list[] = {
         { CUDNN_ATTR_OPERATION_REDUCTION_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x },
         { CUDNN_ATTR_OPERATION_REDUCTION_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y },
@@ -352,20 +339,20 @@ static bool note_fits(const void *what, cudnnBackendNumericalNote_t note)
     return note != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
 }
 
-static int choose(struct cudnn_plan *p, const void *what, struct err *err)
+static int choose(struct cudnn_plan *p, const void *what, int64_t workspace_limit, struct err *err)
 {
-    const struct cudnn_choice choice = { note_fits, NULL, WORKSPACE_LIMIT, true };
-    struct graph g = { .plan = p, .what = what, .next = VIRTUAL, .err = err };
+    const struct cudnn_choice choice = { note_fits, NULL, workspace_limit, true };
+    struct graph g = { .made = { .plan = p, .err = err }, .what = what, .next = VIRTUAL };
 
     if (g.what->gradient)
         add_gradient(&g);
     else
         add_forward(&g);
-    return g.failed ? -1 : cudnn_choose(p, g.operations, g.n, &choice, err);
+    return g.made.failed ? -1 : cudnn_choose(p, g.operations, g.n, &choice, err);
 }
 
-static const struct cudnn_family attentions = { "attention", sizeof(struct cuda_sdpa), WORKSPACE_LIMIT, true,
-                                                choose };
+static const struct cudnn_family attentions = { "attention", sizeof(struct cuda_sdpa), WORKSPACE_LIMIT,
+                                                true, choose };
 
 int cuda_sdpa_new(struct cuda_device *device, const struct cuda_sdpa *sdpa,
                   struct cuda_sdpa_kernel **kernel, struct err *err)

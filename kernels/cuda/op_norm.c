@@ -244,7 +244,7 @@ static int plan_batchnorm(struct cuda_kernel *k, struct cuda_channels *c)
     return cuda_is_f32(k) ? status : -1;
 }
 
-/* That cuDNN makes y, or dx: one group of images whose channels are last. None: kernels of ours do. */
+/* cuDNN makes y, or dx, of one group of images whose channels are last, or kernels of ours do. */
 static void find_library(struct cuda_kernel *k, enum cuda_image_kind kind, const struct cuda_channels *c,
                          int relu)
 {
@@ -286,8 +286,8 @@ static float *output(const struct cuda_kernel *k, const struct kernel_args *args
 }
 
 /* It knows nothing of evaluations: the kernels behind it make y anew there. */
-static int make_by_library(const struct cuda_kernel *k, struct stream *stream, const struct cuda_batchnorm *l,
-                           struct err *err)
+static int make_by_library(const struct cuda_kernel *k, struct stream *stream,
+                           const struct cuda_batchnorm *l, struct err *err)
 {
     const struct cuda_image_args args = {
         .x = l->channels.x, .y = l->y, .scale = l->scale, .bias = l->bias, .mean = l->stats,
@@ -399,7 +399,9 @@ static int make_batchnorm_grad(struct cuda_kernel *k, const struct graph *graph,
     k->run = run_batchnorm_grad;
     if (plan_batchnorm(k, &l->channels) || (l->relu && !l->channels.columns))
         return -1;
-    /* cuDNN would want to be told which dy a Relu let through. */
+    /* cuDNN would want to be told which dy a Relu let through; ours find it from x, to a rounding as
+     * cuDNN's forward has it.
+     */
     if (!l->relu && makes_all(k->digest))
         find_library(k, CUDA_IMAGE_NORM_GRAD, &l->channels, 0);
     return k->failed ? -1 : 0;

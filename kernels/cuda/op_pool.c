@@ -95,7 +95,7 @@ static const enum cuda_image_kind image_kinds[] = {
     [CUDA_POOL_MEAN] = CUDA_IMAGE_MEAN, [CUDA_POOL_MEAN_GRAD] = CUDA_IMAGE_MEAN_GRAD,
 };
 
-/* What a maximum was found by its gradient is found by, too: lowering has asked for both. */
+/* A MaxPool and its gradient are both cuDNN's, or both ours: lowering has asked for both. */
 static void find_library(struct cuda_kernel *k, enum cuda_pool_kind kind)
 {
     bool mean = kind == CUDA_POOL_MEAN || kind == CUDA_POOL_MEAN_GRAD;
@@ -115,7 +115,8 @@ bool cuda_pool_fits(struct device *device, const struct graph *graph, int node)
 {
     static const enum cuda_image_kind kinds[] = { CUDA_IMAGE_MAX, CUDA_IMAGE_MAX_GRAD };
     struct err err = { 0 };
-    struct kernel *digest = device->reference->kernel_new(device->reference_device, graph, node, NULL, &err);
+    struct kernel *digest =
+        device->reference->kernel_new(device->reference_device, graph, node, NULL, &err);
     bool fits = digest != NULL;
 
     for (int i = 0; i < 2 && fits; i++) {

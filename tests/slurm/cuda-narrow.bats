@@ -505,11 +505,31 @@ TEXT
             [ "$(losses one)" = "$(losses two)" ]
             [ "$(tested one)" = "$(tested two)" ]
         done
+        [ $(($(plans 0) + $(plans 2))) -eq $((2 * norms + 2 * pools)) ]
     done
-    run env TASUKI_CUDA_CUDNN=norm,pools LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" train $net
-    echo "$output"
-    [ "$status" -eq 2 ]
-    [[ "$output" == *"TASUKI_CUDA_CUDNN=norm,pools: expected norm, pool or both"* ]]
+    # Several groups of samples are ours.
+    rm -rf cache
+    TASUKI_CACHE_DIR=$PWD/cache TASUKI_CUDA_CUDNN=norm \
+        on_fake "$TASUKI" train ${net/samples 8/samples 4} -q --stages 1 --precision $precision --log groups
+    [ $(plans 0) -eq 0 ]
+    [ $(plans 1) -eq 0 ]
+    # Costs are told apart, by the name of the device.
+    for words in norm pool norm,pool ""; do
+        TASUKI_CACHE_DIR=$PWD/costs TASUKI_CUDA_CUDNN=$words on_fake "$TASUKI" profile images.onnx \
+            --data $srcdir/etc/demo/digits-train.safetensors --batchnorm-samples 8 --batch-size 8 \
+            --loss cross-entropy:y,label --threads 1 --device cuda --precision $precision -q -o costs.json
+        grep -o '"device": *"[^"]*"' costs.json
+    done >devices
+    cat devices
+    [ "$(sort -u devices | wc -l)" -eq 4 ]
+    [ "$(grep -c 'norm and pool by cuDNN"' devices)" -eq 1 ]
+    [ "$(find costs -name "cuda-$precision-*.json" | wc -l)" -eq 4 ]
+    for words in norm,pools norm, ,norm; do
+        TASUKI_CUDA_CUDNN=$words run on_fake "$TASUKI" train $net
+        echo "$output"
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"TASUKI_CUDA_CUDNN=$words: expected norm, pool or both"* ]]
+    done
 }
 
 @test "every operator in 16 bits is near the reference, cuDNN's attention among them" {

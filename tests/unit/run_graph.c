@@ -59,11 +59,31 @@ static const char *layout_of(const struct run_graph *run, int node, int v)
     return is_last(run, node, v) ? &cuda_last_layout : &cuda_narrow_layout;
 }
 
+/* Where maxima were, as lowering would have it; -1: it is no MaxPool of images with channels last. */
+static int places_of(const struct run_graph *run, int node)
+{
+    const struct node *n = &run->graph->nodes[node];
+
+    if (n->inputs[0] < 0 || !is_last(run, node, n->inputs[0]))
+        return -1;
+    return strcmp(n->op->name, "MaxPool") == 0 && n->n_outputs > 1 ? n->outputs[1]
+           : strcmp(n->op->name, "MaxPoolGrad") == 0               ? n->inputs[1]
+                                                                   : -1;
+}
+
+static const char *places_layout(const struct run_graph *run, int places)
+{
+    return run->device->library_pools &&
+                   cuda_pool_fits(run->device, run->graph, run->graph->values[places].producer)
+               ? &cuda_index_layout : &cuda_places_layout;
+}
+
 /* NULL: all plain. */
 static struct value_layout *layouts_for(const struct run_graph *run, int node)
 {
     const struct node *n = &run->graph->nodes[node];
     struct value_layout *layouts;
+    int places;
 
     if (!run->narrow)
         return NULL;
@@ -74,6 +94,9 @@ static struct value_layout *layouts_for(const struct run_graph *run, int node)
     for (int i = 0; i < n->n_outputs; i++)
         if (cuda_narrows_output(run->graph, node, i))
             layouts[n->outputs[i]].opaque = layout_of(run, node, n->outputs[i]);
+    places = places_of(run, node);
+    if (places >= 0)
+        layouts[places].opaque = places_layout(run, places);
     return layouts;
 }
 

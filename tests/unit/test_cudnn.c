@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the real cuDNN chooses for a GPU that is not here. It compiles for it and needs none, so this shows
- * that it takes the graphs which module_sdpa.c, module_conv.c and module_image.c make, and that a plan which was kept is
- * taken again; no number is computed.
+ * that it takes the graphs which module_sdpa.c, module_conv.c and module_image.c make, and that a plan which
+ * was kept is taken again; no number is computed.
  */
 #include "kernels/cuda/module_cudnn.h"
 
@@ -239,12 +239,13 @@ static void test_norms(void **state)
             int64_t side = cases[i][1];
             const struct cuda_image what = {
                 .kind = form == 2 ? CUDA_IMAGE_NORM_GRAD : CUDA_IMAGE_NORM, .images = 256,
-                .channels = cases[i][0], .in = { side, side }, .relu = form == 1,
+                .channels = cases[i][0], .in = { side * side, 1 }, .relu = form == 1,
                 .narrow = i % 2 ? CUDA_FLOAT16 : CUDA_BFLOAT16, .epsilon = 1e-5,
             };
             char name[64];
 
-            snprintf(name, sizeof(name), "%d channels of %d, %s", (int)cases[i][0], (int)side, forms[form]);
+            snprintf(name, sizeof(name), "%d channels of %d, %s", (int)cases[i][0], (int)side,
+                     forms[form]);
             check_image(&what, name, i == 0 ? 2 : 1);
         }
 }
