@@ -37,170 +37,6 @@ static int handles;
 
 /* Attributes ------------------------------------------------------------------------------ */
 
-/* What a descriptor of a type may have, and has to have. */
-#define CONVOLUTION(NAME, KIND, X, W, Y)                                            \
-    { CUDNN_BACKEND_OPERATION_CONVOLUTION_##NAME##_DESCRIPTOR,                      \
-      { { CUDNN_ATTR_OPERATION_CONVOLUTION_##KIND##_##X, CUDNN_TYPE_BACKEND_DESCRIPTOR }, \
-        { CUDNN_ATTR_OPERATION_CONVOLUTION_##KIND##_##W, CUDNN_TYPE_BACKEND_DESCRIPTOR }, \
-        { CUDNN_ATTR_OPERATION_CONVOLUTION_##KIND##_##Y, CUDNN_TYPE_BACKEND_DESCRIPTOR }, \
-        { CUDNN_ATTR_OPERATION_CONVOLUTION_##KIND##_CONV_DESC,                      \
-          CUDNN_TYPE_BACKEND_DESCRIPTOR },                                          \
-        { CUDNN_ATTR_OPERATION_CONVOLUTION_##KIND##_ALPHA, CUDNN_TYPE_FLOAT },      \
-        { CUDNN_ATTR_OPERATION_CONVOLUTION_##KIND##_BETA, CUDNN_TYPE_FLOAT } } }
-
-static const struct form {
-    cudnnBackendDescriptorType_t type;
-    struct {
-        cudnnBackendAttributeName_t name;
-        cudnnBackendAttributeType_t type;
-    } attributes[MOST_ATTRIBUTES];
-} forms[] = {
-    { CUDNN_BACKEND_TENSOR_DESCRIPTOR,
-      { { CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE },
-        { CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64 },
-        { CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64 },
-        { CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64 },
-        { CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64 },
-        { CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN },
-        { CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN } } },
-    { CUDNN_BACKEND_POINTWISE_DESCRIPTOR,
-      { { CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE },
-        { CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE },
-        { CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64 },
-        { CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION } } },
-    { CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
-      { { CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_POINTWISE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_POINTWISE_TDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
-    { CUDNN_BACKEND_MATMUL_DESCRIPTOR, { { CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE } } },
-    { CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR,
-      { { CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_MATMUL_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_MATMUL_CDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_MATMUL_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
-    { CUDNN_BACKEND_REDUCTION_DESCRIPTOR,
-      { { CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE },
-        { CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE } } },
-    { CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR,
-      { { CUDNN_ATTR_OPERATION_REDUCTION_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_REDUCTION_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
-    { CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR,
-      { { CUDNN_ATTR_OPERATION_RESHAPE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_RESHAPE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
-    { CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR,
-      { { CUDNN_ATTR_OPERATION_NORM_FWD_MODE, CUDNN_TYPE_NORM_MODE },
-        { CUDNN_ATTR_OPERATION_NORM_FWD_PHASE, CUDNN_TYPE_NORM_FWD_PHASE },
-        { CUDNN_ATTR_OPERATION_NORM_FWD_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
-    { CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR,
-      { { CUDNN_ATTR_OPERATION_NORM_BWD_MODE, CUDNN_TYPE_NORM_MODE },
-        { CUDNN_ATTR_OPERATION_NORM_BWD_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_NORM_BWD_MEAN_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_NORM_BWD_INV_VARIANCE_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_NORM_BWD_DYDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_NORM_BWD_SCALE_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_NORM_BWD_DSCALE_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_NORM_BWD_DBIAS_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_NORM_BWD_DXDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
-    { CUDNN_BACKEND_RESAMPLE_DESCRIPTOR,
-      { { CUDNN_ATTR_RESAMPLE_MODE, CUDNN_TYPE_RESAMPLE_MODE },
-        { CUDNN_ATTR_RESAMPLE_COMP_TYPE, CUDNN_TYPE_DATA_TYPE },
-        { CUDNN_ATTR_RESAMPLE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION },
-        { CUDNN_ATTR_RESAMPLE_PADDING_MODE, CUDNN_TYPE_PADDING_MODE },
-        { CUDNN_ATTR_RESAMPLE_SPATIAL_DIMS, CUDNN_TYPE_INT64 },
-        { CUDNN_ATTR_RESAMPLE_STRIDES, CUDNN_TYPE_INT64 },
-        { CUDNN_ATTR_RESAMPLE_PRE_PADDINGS, CUDNN_TYPE_INT64 },
-        { CUDNN_ATTR_RESAMPLE_POST_PADDINGS, CUDNN_TYPE_INT64 },
-        { CUDNN_ATTR_RESAMPLE_WINDOW_DIMS, CUDNN_TYPE_INT64 } } },
-    { CUDNN_BACKEND_OPERATION_RESAMPLE_FWD_DESCRIPTOR,
-      { { CUDNN_ATTR_OPERATION_RESAMPLE_FWD_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_RESAMPLE_FWD_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_RESAMPLE_FWD_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_RESAMPLE_FWD_IDXDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
-    { CUDNN_BACKEND_OPERATION_RESAMPLE_BWD_DESCRIPTOR,
-      { { CUDNN_ATTR_OPERATION_RESAMPLE_BWD_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_RESAMPLE_BWD_DXDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_RESAMPLE_BWD_DYDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_OPERATION_RESAMPLE_BWD_IDXDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
-    { CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR,
-      { { CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE },
-        { CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE },
-        { CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64 },
-        { CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64 },
-        { CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64 },
-        { CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64 },
-        { CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64 } } },
-    CONVOLUTION(FORWARD, FORWARD, X, W, Y),
-    CONVOLUTION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
-    CONVOLUTION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
-    { CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR,
-      { { CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE },
-        { CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
-    { CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR,
-      { { CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE } } },
-    { CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR,
-      { { CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE },
-        { CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR },
-        { CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR } } },
-    { CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR,
-      { { CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64 },
-        { CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR },
-        { CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR } } },
-    { CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, { { 0, 0 } } },
-    { CUDNN_BACKEND_ENGINE_DESCRIPTOR, { { 0, 0 } } },
-};
-
-/* Of a form's attributes, the first so many. */
-static int needed(cudnnBackendDescriptorType_t type)
-{
-    return type == CUDNN_BACKEND_TENSOR_DESCRIPTOR                ? 5
-           : type == CUDNN_BACKEND_POINTWISE_DESCRIPTOR           ? 2
-           : type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR ? 3
-           : type == CUDNN_BACKEND_OPERATION_RESAMPLE_FWD_DESCRIPTOR ||
-                   type == CUDNN_BACKEND_OPERATION_RESAMPLE_BWD_DESCRIPTOR
-               ? 3
-           : type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR      ? 2
-                                                                  : MOST_ATTRIBUTES;
-}
-
-static const struct form *form_of(cudnnBackendDescriptorType_t type)
-{
-    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++)
-        if (forms[i].type == type)
-            return &forms[i];
-    REQUIRE(false, "type %d", (int)type);
-    return NULL;
-}
-
-size_t fake_size_of(cudnnBackendAttributeType_t type)
-{
-    switch (type) {
-    case CUDNN_TYPE_INT64:
-        return sizeof(int64_t);
-    case CUDNN_TYPE_FLOAT:
-        return sizeof(float);
-    case CUDNN_TYPE_BOOLEAN:
-        return sizeof(bool);
-    case CUDNN_TYPE_CHAR:
-        return 1;
-    case CUDNN_TYPE_HANDLE:
-    case CUDNN_TYPE_VOID_PTR:
-    case CUDNN_TYPE_BACKEND_DESCRIPTOR:
-        return sizeof(void *);
-    default:
-        return sizeof(int);             /* an enum */
-    }
-}
-
 struct descriptor *fake_living(const void *descriptor)
 {
     struct descriptor *d = all;
@@ -376,7 +212,7 @@ static void read_convolution(const struct descriptor *operation, struct convolut
 
     REQUIRE(is_operation(operation->type), "type %d", (int)operation->type);
     for (int i = 0; i < 6; i++)
-        names[i] = form_of(operation->type)->attributes[i].name;
+        names[i] = fake_form_of(operation->type)->attributes[i].name;
     read_operation(operation, names, c);
 }
 
@@ -555,7 +391,7 @@ struct descriptor *fake_new(cudnnBackendDescriptorType_t type)
 {
     struct descriptor *d = calloc(1, sizeof(*d));
 
-    (void)form_of(type);
+    (void)fake_form_of(type);
     d->type = type;
     d->next = all;
     return all = d;
@@ -589,7 +425,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
 {
     ALONE;
     struct descriptor *d = fake_living(descriptor);
-    const struct form *form = form_of(d->type);
+    const struct form *form = fake_form_of(d->type);
     struct attribute *a = &d->attributes[d->n];
     int known = 0;
 
@@ -647,7 +483,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
 {
     ALONE;
     struct descriptor *d = fake_living(descriptor);
-    const struct form *form = form_of(d->type);
+    const struct form *form = fake_form_of(d->type);
     struct convolution c;
 
     MAY_FAIL();
@@ -656,7 +492,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
             (int)d->type);
     if (d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR && !read_plan(d))
         return CUDNN_STATUS_BAD_PARAM;
-    for (int i = 0; i < needed(d->type) && form->attributes[i].type != 0; i++)
+    for (int i = 0; i < fake_needed(d->type) && form->attributes[i].type != 0; i++)
         (void)fake_find(d, form->attributes[i].name);
     if (is_operation(d->type))
         read_convolution(d, &c);

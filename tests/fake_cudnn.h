@@ -52,6 +52,18 @@ struct descriptor *fake_other(const struct descriptor *d, cudnnBackendAttributeN
                               cudnnBackendDescriptorType_t type);
 void *fake_workspace(const struct descriptor *pack);
 struct descriptor *fake_new(cudnnBackendDescriptorType_t type);
+
+/* fake_cudnn_forms.c: what a descriptor of a type may have, of which it needs the first so many; bytes. */
+struct form {
+    cudnnBackendDescriptorType_t type;
+    struct {
+        cudnnBackendAttributeName_t name;
+        cudnnBackendAttributeType_t type;
+    } attributes[MOST_ATTRIBUTES];
+};
+
+const struct form *fake_form_of(cudnnBackendDescriptorType_t type);
+int fake_needed(cudnnBackendDescriptorType_t type);
 size_t fake_size_of(cudnnBackendAttributeType_t type);
 
 /* fake_cudnn_text.c: of a plan's configuration, malloc'ed, and a configuration of one, or NULL. */

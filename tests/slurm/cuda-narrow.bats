@@ -12,10 +12,9 @@ near_curve() {
         END { exit bad || NR != 3 }'
 }
 
-# make_last [SCALE]: last.onnx, of digits: images of as many channels as have them last, with a way
-# around, and this as the first BatchNorm's scale of the last one.
-make_last() {
-    sed "/^init s0/s/1\$/${1-1}/" <<'TEXT' | "$builddir/tests/make_onnx" last.onnx
+# The first layers of networks whose images have their channels last, of digits.
+pooled_digits() {
+    cat <<'TEXT'
 input image float batch,1,8,8
 init a float 8,1,3,3
 node Conv image,a -> c0 pads=[1,1,1,1]
@@ -26,6 +25,13 @@ init v0 float 8 = 1,1,1,1,1,1,1,1
 node BatchNormalization c0,s0,z0,m0,v0 -> n0
 node Relu n0 -> r0
 node MaxPool r0 -> p0 kernel_shape=[3,3] strides=[2,2] pads=[0,0,1,1]
+TEXT
+}
+
+# make_last [SCALE]: last.onnx, of digits: images of as many channels as have them last, with a way
+# around, and this as the first BatchNorm's scale of the last one.
+make_last() {
+    { pooled_digits; cat; } <<'TEXT' | sed "/^init s0/s/1\$/${1-1}/" | "$builddir/tests/make_onnx" last.onnx
 init b float 16,8,3,3
 init b1 float 16
 node Conv p0,b,b1 -> c1 pads=[1,1,1,1]
@@ -435,17 +441,7 @@ plans() {
 # Of three BatchNorms one has a Relu behind it, whose gradient is no library's.
 @test "16 bits: BatchNorms and pools by cuDNN where that is asked for, near float32's" {
     local net words precision norms pools recompute
-    "$builddir/tests/make_onnx" images.onnx <<'TEXT'
-input image float batch,1,8,8
-init a float 8,1,3,3
-node Conv image,a -> c0 pads=[1,1,1,1]
-init s0 float 8 = 1,1,1,1,1,1,1,1
-init z0 float 8 = 0,0,0,0,0,0,0,0
-init m0 float 8 = 0,0,0,0,0,0,0,0
-init v0 float 8 = 1,1,1,1,1,1,1,1
-node BatchNormalization c0,s0,z0,m0,v0 -> n0
-node Relu n0 -> r0
-node MaxPool r0 -> p0 kernel_shape=[3,3] strides=[2,2] pads=[0,0,1,1]
+    { pooled_digits; cat; } <<'TEXT' | "$builddir/tests/make_onnx" images.onnx
 init b float 8,8,3,3
 node Conv p0,b -> c1 pads=[1,1,1,1]
 init s1 float 8 = 1,1,1,1,1,1,1,1
